@@ -1,17 +1,18 @@
 """Decides whether two mathematical answers are equal, and defines the answer checkers that use this equality.
 
 Two answers are equal if their normalised texts are equal. Otherwise both are split into parts
-(`structure.py`), and each part of one must equal a part of the other: as plain numbers with units
-(`quantities.py`), or as expressions, which math-verify compares in a process with limits (`runner.py`). A
-prediction is wrong if it contains anything but the notation that `is_expression` accepts, for example prose,
-unlisted LaTeX commands, or several answers to choose from.
+(`structure.py`), the parts into their own parts, and so on. Each part of one answer must equal a part of the
+other. Parts without parts of their own are compared as plain numbers with units (`quantities.py`), or as
+expressions, which math-verify compares in a process with limits (`runner.py`). A prediction is wrong if it
+contains anything but the notation that `is_expression` accepts, for example prose, unlisted LaTeX commands,
+or several answers to choose from.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Container, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from air.errors import ConfigError
@@ -21,14 +22,17 @@ from air.rewards.answers.integers import last_integer
 from air.rewards.answers.notation import compact, normal
 from air.rewards.answers.structure import Parts, split
 from air.rewards.answers.verdict import Verdict, pays
-from air.rewards.answers.worker import can_be_paired
+from air.rewards.answers.worker import Tree, same_trees
 
 MOST_PARTS = 32
 """The maximum number of parts of an answer, such as elements of a set. An answer with more parts equals only
 an answer with the same text."""
+MOST_LEAVES = 64
+"""The maximum number of parts without parts of their own, such as the four numbers of `\\{(1, 2), (3, 4)\\}`.
+An answer with more of them equals only an answer with the same text."""
 MOST_DEPTH = 20
-"""The maximum nesting depth of brackets in an expression. A text with deeper nesting is not accepted as an
-expression."""
+"""The maximum nesting depth of brackets in an expression, and of parts in an answer. A text with deeper
+nesting is not accepted as an expression."""
 MOST_BITS = 10_000
 """The maximum size in bits of a number that is written out in digits. Larger ones, such as `1e9999`, stay
 as written, because Python refuses to print them."""
@@ -97,75 +101,115 @@ def _compared_parts(gold: Parts, prediction: Parts, question: str) -> runner.Out
         return runner.Outcome(False)
     if not len(gold.parts) <= MOST_PARTS:
         return runner.Outcome(None)
-    ordered = gold.is_ordered
-    known = [
-        [
-            _known(one, other, question) if row == column or not ordered else False
-            for column, other in enumerate(prediction.parts)
-        ]
-        for row, one in enumerate(gold.parts)
-    ]
-    if all(value is not None for row in known for value in row):
-        outcome = runner.Outcome(_matched(known, ordered=ordered))
-    else:
+    leaves: list[_Leaf] = []
+    others: list[_Leaf] = []
+    tree: Tree = (gold.kind, [_tree(part, question, leaves) for part in gold.parts])
+    other: Tree = (gold.kind, [_tree(part, question, others) for part in prediction.parts])
+    if len(leaves) != len(others):
+        return runner.Outcome(False)
+    if len(leaves) > MOST_LEAVES:
+        return runner.Outcome(None)
+    known = [[_known(leaf, another) for another in others] for leaf in leaves]
+    outcome = runner.Outcome(_decided(tree, other, known))
+    if outcome.equal is None:
+        expressions = [leaf.expression() for leaf in leaves]
         outcome = runner.compare(
-            [_expression(part) for part in gold.parts],
-            [_expression(part) for part in prediction.parts],
-            known,
-            ordered=ordered,
+            tree, other, expressions, [leaf.expression() for leaf in others], known
         )
-    if outcome.equal is False and _is_undecidable(gold.parts, prediction.parts):
+    if outcome.equal is False and _is_undecidable([*leaves, *others]):
         return replace(outcome, equal=None)
     return outcome
 
 
-def _is_undecidable(gold: Sequence[str], prediction: Sequence[str]) -> bool:
+@dataclass(frozen=True)
+class _Leaf:
+    """A part of an answer that has no parts of its own."""
+
+    compact: str
+    """The text for comparison with other texts (see `notation.compact`)."""
+    text: str
+    """The text without its unit."""
+    unit: str
+    """The unit, as `quantities.without_unit` returns it; empty if there is none."""
+    number: quantities.Quantity | None
+    """The value of the text, if it is a plain number."""
+    is_expression: bool
+    """Whether the text can be compared as an expression."""
+
+    def expression(self) -> runner.Expression:
+        if self.number is None or _bits(self.number) > MOST_BITS:
+            return runner.Expression(self.text)
+        value = self.number.value
+        decimals = self.number.decimals if self.number.is_rounded else None
+        latex = rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
+        return runner.Expression(
+            latex if value.denominator != 1 else str(value.numerator), decimals
+        )
+
+
+def _bits(number: quantities.Quantity) -> int:
+    return max(map(int.bit_length, number.value.as_integer_ratio()))
+
+
+def _tree(text: str, question: str, leaves: list[_Leaf], depth: int = 1) -> Tree:
+    """Splits a part of an answer into its own parts, and these into theirs. Appends the parts without parts
+    to `leaves`, and returns the tree of all parts. `depth` is the number of collections around the part. In a
+    collection, the name in `x = (1, 2)` may not be left out, so it belongs to the kind of the tree."""
+    parts = split(text)
+    if parts.kind != "one" and depth < MOST_DEPTH:
+        kind = f"{parts.name.casefold()} {parts.kind}"
+        return kind, [_tree(part, question, leaves, depth + 1) for part in parts.parts]
+    value, unit = quantities.without_unit(text, question)
+    is_formula = parts.kind == "one" and is_expression(value)
+    number = quantities.number(value)
+    leaves.append(_Leaf(compact(text), value, unit, number, is_formula))
+    return len(leaves) - 1
+
+
+def _is_undecidable(leaves: Sequence[_Leaf]) -> bool:
     """Returns whether all parts of two answers are formulas, and at least one part cannot be compared,
     because this would take too long or because the part has a LaTeX command that is not known here."""
-    parts = [quantities.without_unit(part)[0] for part in (*gold, *prediction)]
-    return all(map(_is_formula, parts)) and not all(map(is_expression, parts))
+    return all(_is_formula(leaf.text) for leaf in leaves) and not all(
+        leaf.is_expression for leaf in leaves
+    )
 
 
-def _matched(known: Sequence[Sequence[bool | None]], *, ordered: bool) -> bool:
-    """Returns whether the parts of two answers can be paired so that the two parts of each pair are equal.
-    `known[i][j]` says whether part i of the gold (right) answer equals part j of the prediction. If
-    `ordered`, only parts with the same index are paired."""
-    if ordered:
-        return all(row[index] for index, row in enumerate(known))
-    return can_be_paired(len(known), lambda row, column: bool(known[row][column]))
+def _decided(gold: Tree, prediction: Tree, known: Sequence[Sequence[bool | None]]) -> bool | None:
+    """Returns whether two answers are equal, or None if this depends on pairs of parts that only a comparison
+    of expressions can decide: those for which `known` has None."""
+    if same_trees(gold, prediction, lambda row, column: known[row][column] is True):
+        return True
+    if same_trees(gold, prediction, lambda row, column: known[row][column] is not False):
+        return None
+    return False
 
 
-def _known(gold: str, prediction: str, question: str) -> bool | None:
+def _known(gold: _Leaf, prediction: _Leaf) -> bool | None:
     """Returns whether a part of the gold (right) answer and a part of the prediction are equal. Returns None
     if this cannot be decided by text and numbers, and a comparison of expressions is needed."""
-    if compact(gold) == compact(prediction):
+    if gold.compact == prediction.compact:
         return True
-    if split(gold).kind != split(prediction).kind:
-        return False  # math-verify takes the set {1, 2} for the interval (1, 2)
-    (one, unit), (other, other_unit) = (
-        quantities.without_unit(t, question) for t in (gold, prediction)
-    )
-    if "%" in (unit, other_unit) and unit != other_unit:
-        return _equal_percent(one, other, gold_has_sign=unit == "%")
-    if not quantities.same_unit(unit, other_unit):
+    if "%" in (gold.unit, prediction.unit) and gold.unit != prediction.unit:
+        return _equal_percent(gold, prediction)
+    if not quantities.same_unit(gold.unit, prediction.unit):
         return False
-    right, given = quantities.number(one), quantities.number(other)
-    if right is not None and given is not None:
-        return quantities.equal(right, given)
-    if ("=" in one) != ("=" in other):
+    if gold.number is not None and prediction.number is not None:
+        return quantities.equal(gold.number, prediction.number)
+    if ("=" in gold.text) != ("=" in prediction.text):
         return False  # the value of an equation is not its right side
-    if not (is_expression(one) and is_expression(other)):
+    if not (gold.is_expression and prediction.is_expression):
         return False
     return None
 
 
-def _equal_percent(gold: str, prediction: str, *, gold_has_sign: bool) -> bool:
-    """Returns whether a percentage and a number without a percent sign are equal: 50% equals 50 and 0.5. Both
-    texts are given without the sign; `gold_has_sign` says which of them had it."""
-    right, given = quantities.number(gold), quantities.number(prediction)
-    if right is None or given is None:
+def _equal_percent(gold: _Leaf, prediction: _Leaf) -> bool:
+    """Returns whether a percentage and a number without a percent sign are equal: 50% equals 50 and 0.5. One
+    of the two has the unit `%`."""
+    if gold.number is None or prediction.number is None:
         return False
-    percent, plain = (right, given) if gold_has_sign else (given, right)
+    percent, plain = gold.number, prediction.number
+    if gold.unit != "%":
+        percent, plain = plain, percent
     hundredth = quantities.Quantity(percent.value / 100)
     return quantities.equal(percent, plain) or quantities.equal(hundredth, plain)
 
@@ -194,17 +238,6 @@ def _is_formula(text: str, commands: Container[str] | None = None) -> bool:
             return False
         position = token.end()
     return depth == 0 and bool(text.strip())
-
-
-def _expression(part: str) -> runner.Expression:
-    text = quantities.without_unit(part)[0]
-    number = quantities.number(text)
-    if number is None or max(map(int.bit_length, number.value.as_integer_ratio())) > MOST_BITS:
-        return runner.Expression(text)
-    decimals = number.decimals if number.is_rounded else None
-    value = number.value
-    latex = rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
-    return runner.Expression(latex if value.denominator != 1 else str(value.numerator), decimals)
 
 
 def _gold_text(gold: object) -> str:

@@ -64,20 +64,21 @@ class Outcome:
 
 
 def compare(
-    gold: Sequence[Expression],
-    prediction: Sequence[Expression],
+    gold: worker.Tree,
+    prediction: worker.Tree,
+    gold_leaves: Sequence[Expression],
+    prediction_leaves: Sequence[Expression],
     known: Sequence[Sequence[bool | None]],
-    *,
-    ordered: bool,
 ) -> Outcome:
-    """Finds out in a worker process whether two mathematical answers are equal: whether the gold (right)
-    expressions and the predicted expressions can be paired so that the two of each pair are equal.
+    """Finds out in a worker process whether two mathematical answers are equal. Each is a tree of parts (see
+    `worker.Tree`): `gold` is the right answer, with the expressions `gold_leaves`, and `prediction` the
+    predicted answer, with the expressions `prediction_leaves`.
 
-    `known[i][j]` is the result for the pair (i, j) if it is already known, else None. If `ordered`, only
-    expressions with the same index are paired. Raises InfrastructureError if the comparison fails for another
-    reason than the expressions, and MissingError if math-verify is not installed.
+    `known[i][j]` says whether expression i of the gold answer equals expression j of the prediction, if this
+    is already known; else it is None. Raises InfrastructureError if the comparison fails for another reason
+    than the expressions, and MissingError if math-verify is not installed.
     """
-    request = _request(gold, prediction, known, ordered=ordered)
+    request = _request(gold, prediction, gold_leaves, prediction_leaves, known)
     with _at_once:
         try:
             return _compared(request)
@@ -91,23 +92,24 @@ def compare(
 
 
 def _request(
-    gold: Sequence[Expression],
-    prediction: Sequence[Expression],
+    gold: worker.Tree,
+    prediction: worker.Tree,
+    gold_leaves: Sequence[Expression],
+    prediction_leaves: Sequence[Expression],
     known: Sequence[Sequence[bool | None]],
-    *,
-    ordered: bool,
 ) -> bytes:
     request = {
-        "gold": [(e.latex, e.decimals) for e in gold],
-        "prediction": [(e.latex, e.decimals) for e in prediction],
+        "gold": gold,
+        "prediction": prediction,
+        "gold_leaves": [(e.latex, e.decimals) for e in gold_leaves],
+        "prediction_leaves": [(e.latex, e.decimals) for e in prediction_leaves],
         "known": known,
-        "ordered": ordered,
         "seconds": SECONDS,
     }
     return json.dumps(request).encode()
 
 
-_HARMLESS = _request([Expression("x + 1")], [Expression("1 + x")], [[None]], ordered=True)
+_HARMLESS = _request(0, 0, [Expression("x + 1")], [Expression("1 + x")], [[None]])
 """A request for a comparison that a working process can always do."""
 
 

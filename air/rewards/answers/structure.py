@@ -17,6 +17,7 @@ _BETWEEN = re.compile(
     r"\s*,?\s*(?<![A-Za-z\\])(?:\\text\{\s*(?:and|or)\s*\}|and|or)(?![A-Za-z])\s*"
 )
 _THOUSANDS = re.compile(r"-?\$?[0-9]{1,3}(?:,[0-9]{3})+(?![0-9,])")
+_PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])\s*")
 _OPEN, _CLOSE = "([{", ")]}"
 
 
@@ -33,10 +34,6 @@ class Parts:
     """The variable before an equals sign, such as `x` in `x = 1`, which the parts do not contain; empty if
     there is none."""
 
-    @property
-    def is_ordered(self) -> bool:
-        return self.kind not in ("set", "union")
-
 
 def split(text: str) -> Parts:
     """Splits a mathematical answer into its parts, and returns them with the kind of the answer: `(1, 2)` is
@@ -50,7 +47,7 @@ def split(text: str) -> Parts:
 
 def _split(text: str) -> tuple[str, list[str]]:
     if text.startswith(r"\{") and text.endswith(r"\}") and _closes(text, 1) == len(text) - 1:
-        return "set", _pieces(text[2:-2], ",") if text[2:-2].strip() else []
+        return "set", _with_both_signs(_pieces(text[2:-2], ",")) if text[2:-2].strip() else []
     if text in (r"\emptyset", r"\{\}"):
         return "set", []
     union = _pieces(text, r"\cup")
@@ -60,15 +57,25 @@ def _split(text: str) -> tuple[str, list[str]]:
         inner = _pieces(text[1:-1], ",")
         if len(inner) > 1:
             return text[0] + text[-1], inner
-    if text.startswith(r"\pm"):
-        rest = text.removeprefix(r"\pm").strip()
-        return "set", [rest, f"-{rest}"]
     listed = _pieces(_BETWEEN.sub(",", text), ",")
+    signs = _PLUS_MINUS.match(text)
+    if signs and (len(listed) == 1 or _THOUSANDS.fullmatch(text, signs.end())):
+        return "set", _with_both_signs([text])
     if len(listed) > 1 and not _THOUSANDS.match(text + " "):
-        return "set", _without_names(listed)
+        return "set", _with_both_signs(_without_names(listed))
     if _THOUSANDS.match(text):
         return _thousands(text)
     return "one", [text]
+
+
+def _with_both_signs(parts: list[str]) -> list[str]:
+    """Replaces each part that begins with `\\pm`: `\\pm 1` becomes the two parts `1` and `-1`."""
+    signed: list[str] = []
+    for part in map(str.strip, parts):
+        signs = _PLUS_MINUS.match(part)
+        rest = part[signs.end() :] if signs else part
+        signed += [rest, f"-{rest}"] if signs else [part]
+    return signed
 
 
 def _thousands(text: str) -> tuple[str, list[str]]:

@@ -4,11 +4,11 @@ Each line of standard input is a request, and each line of standard output its r
 process forks for every request, so that requests cannot affect each other. The CPU time and the memory of the
 fork are limited, because the evaluation of an expression may never end. Reaching a limit ends only the fork.
 
-A request has `gold` and `prediction` (two lists of expressions, each as LaTeX and the number of digits to
-which it was rounded, or null), `known` (for each pair whether the two are equal, or null), `ordered` (whether
-only expressions with the same index are paired) and `seconds` (the limit of CPU time). The response is
-`{"equal": …}`, or `{"status": …}` with the exit status of a fork that did not succeed. Both also have
-`seconds`, the CPU time that the fork needed.
+A request has `gold` and `prediction` (two trees of parts, see `Tree`), `gold_leaves` and `prediction_leaves`
+(their expressions, each as LaTeX and the number of digits to which it was rounded, or null), `known` (for
+each pair of expressions whether the two are equal, or null) and `seconds` (the limit of CPU time). The
+response is `{"equal": …}`, or `{"status": …}` with the exit status of a fork that did not succeed. Both also
+have `seconds`, the CPU time that the fork needed.
 """
 
 from __future__ import annotations
@@ -19,10 +19,17 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+Tree: TypeAlias = int | tuple[str, Sequence["Tree"]]
+"""A part of a mathematical answer. A part without parts of its own is the index of its expression. Another
+part is a pair: its kind (such as `set`, or the two brackets of a tuple), and its own parts. The order of the
+parts has no meaning if the last word of the kind is `set` or `union`."""
 
 ADDRESS_BYTES = 2**31
+_FAILED = 2
+"""The exit status of a fork in which this program failed."""
 _DIGITS = 40
 """The number of digits to which values are computed."""
 _SAME = 25
@@ -50,8 +57,12 @@ def _in_a_copy(request: dict[str, Any]) -> bytes:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(reader)
-        os._exit(_child(request, writer))
+        status = _FAILED
+        try:
+            os.close(reader)
+            status = _child(request, writer)
+        finally:
+            os._exit(status)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
         reply = pipe.read()
@@ -73,26 +84,39 @@ def _child(request: dict[str, Any], writer: int) -> int:
         os.write(writer, json.dumps(reply).encode())
     except (MemoryError, RecursionError):
         return 1
-    except (
-        Exception
-    ):  # sympy raises exceptions of many kinds for expressions that it cannot compare
-        os.write(writer, b'{"equal": false}')
     return 0
 
 
 def _all_same(request: dict[str, Any]) -> bool:
-    """Returns whether the gold (right) expressions and the predicted expressions of a request can be paired
-    so that the two of each pair are equal."""
-    gold, prediction, known = request["gold"], request["prediction"], request["known"]
+    """Returns whether the gold (right) answer and the predicted answer of a request are equal."""
+    known = request["known"]
 
     def same(row: int, column: int) -> bool:
         if known[row][column] is None:
-            known[row][column] = _same(gold[row], prediction[column])
+            gold, prediction = request["gold_leaves"][row], request["prediction_leaves"][column]
+            known[row][column] = _same_if_comparable(gold, prediction)
         return bool(known[row][column])
 
-    if request["ordered"]:
-        return all(same(index, index) for index in range(len(gold)))
-    return can_be_paired(len(gold), same)
+    return same_trees(request["gold"], request["prediction"], same)
+
+
+def same_trees(gold: Tree, prediction: Tree, same: Callable[[int, int], bool]) -> bool:
+    """Returns whether a part of the gold (right) answer and a part of the prediction are equal: both are
+    expressions, and `same(row, column)` says of their indices that they are equal; or both are collections of
+    one kind, and their parts can be paired so that the two of each pair are equal. If the parts are ordered,
+    only parts with the same position are paired."""
+    if isinstance(gold, int) or isinstance(prediction, int):
+        return isinstance(gold, int) and isinstance(prediction, int) and same(gold, prediction)
+    (kind, parts), (other_kind, others) = gold, prediction
+    if kind != other_kind or len(parts) != len(others):
+        return False
+
+    def same_parts(row: int, column: int) -> bool:
+        return same_trees(parts[row], others[column], same)
+
+    if kind.split()[-1] in ("set", "union"):
+        return can_be_paired(len(parts), same_parts)
+    return all(same_parts(index, index) for index in range(len(parts)))
 
 
 def can_be_paired(count: int, same: Callable[[int, int], bool]) -> bool:
@@ -114,6 +138,18 @@ def can_be_paired(count: int, same: Callable[[int, int], bool]) -> bool:
         return False
 
     return all(finds_partner(row, set()) for row in range(count))
+
+
+def _same_if_comparable(gold: tuple[str, int | None], prediction: tuple[str, int | None]) -> bool:
+    """Returns whether two expressions are equal, as `_same` does. Expressions for which sympy raises an
+    exception are not equal; other parts of the answers are still compared. Raises MemoryError and
+    RecursionError, because these are limits for the whole answer."""
+    try:
+        return _same(gold, prediction)
+    except (MemoryError, RecursionError):
+        raise
+    except Exception:  # sympy raises exceptions of many kinds for what it cannot compare
+        return False
 
 
 def _same(gold: tuple[str, int | None], prediction: tuple[str, int | None]) -> bool:

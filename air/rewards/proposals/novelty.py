@@ -6,7 +6,8 @@ the nearest two first, while their mean distance is at most `THRESHOLD`. The pen
 share of the latest proposals (see `Window`) that are in its cluster.
 
 The cost is bounded: only the first `MOST_WORDS` words of a text are used, equal texts are one weighted point,
-and at most `MOST_TEXTS` different texts are compared.
+and at most `MOST_TEXTS` different texts are compared. A window keeps the distances of its texts, so that a
+new proposal is compared once with each of them. Then only the texts near it are clustered again.
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ import unicodedata
 from collections import Counter, deque
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 THRESHOLD = 0.5
 MOST_TEXTS = 512
 MOST_WORDS = 256
+_ROUNDING = 1e-9
+"""A number above the rounding error of a mean distance, and so small that it has no effect otherwise."""
 _ORDER = 4
 _SMOOTH = 0.1
 """The count of common n-grams that is used in BLEU instead of 0 if two texts have no n-gram of a length in
@@ -95,23 +99,30 @@ def clusters(texts: Sequence[str], threshold: float = THRESHOLD) -> list[int]:
     if len(points) > MOST_TEXTS:
         raise ValueError(f"{len(points)} different texts, more than {MOST_TEXTS}")
     weights = Counter(each)
-    of_point = dict(
-        zip(points, _linked(points, [weights[p] for p in points], threshold), strict=True)
-    )
+    numbers = _linked(_distances(points), [weights[point] for point in points], threshold)
+    of_point = dict(zip(points, numbers, strict=True))
     return [of_point[point] for point in each]
 
 
-def _linked(points: Sequence[Words], weights: Sequence[int], threshold: float) -> list[int]:
-    """Returns a list with the cluster number of each text in `points`, by average linkage (UPGMA) on the
-    distances of the texts. The texts are all different; `weights` has the number of proposals with each
-    text."""
+def _distances(points: Sequence[Words]) -> Any:
+    """Returns the distances of n different texts, a float64 array [n, n]. The diagonal is infinite, because
+    no text is merged with itself."""
     import numpy as np
 
-    count = len(points)
-    matrix = np.full((count, count), np.inf)
-    for row in range(count):
+    matrix = np.full((len(points), len(points)), np.inf)
+    for row, point in enumerate(points):
         for column in range(row):
-            matrix[row, column] = matrix[column, row] = distance(points[row], points[column])
+            matrix[row, column] = matrix[column, row] = distance(point, points[column])
+    return matrix
+
+
+def _linked(matrix: Any, weights: Sequence[int], threshold: float) -> list[int]:
+    """Returns a list with the cluster number of each of n different texts, by average linkage (UPGMA).
+    `matrix` has the distances of the texts, as `_distances` returns them, and is overwritten. `weights` has
+    the number of proposals with each text."""
+    import numpy as np
+
+    count = len(matrix)
     sizes = np.array(weights, dtype=float)
     cluster = list(range(count))
     while count:
@@ -144,14 +155,73 @@ class Window:
         if not 1 <= size <= MOST_TEXTS:
             raise ValueError(f"the size must be between 1 and {MOST_TEXTS}, not {size}")
         self.size, self._threshold = size, threshold
-        self._texts: deque[str] = deque(maxlen=size)
+        self._latest: deque[Words] = deque()
+        """The words of the proposals in the window, in the order of their arrival."""
+        self._rows: dict[Words, int] = {}
+        """The row and column of each different text in `_matrix`."""
+        self._free = list(range(size))
+        """The rows of `_matrix` that belong to no text."""
+        self._matrix: Any = None
+        """The distances of the different texts, a float64 array [size, size] that is made at the first
+        proposal. All values on the diagonal and in free rows and columns are infinite."""
         self._lock = threading.Lock()
 
     def share(self, text: str) -> float:
         """Adds a proposal to the window. Returns the number of proposals in the window that are in the same
-        cluster as this proposal (itself included), divided by `size`. Several threads may call this method at
-        the same time."""
+        cluster as this proposal (itself included), divided by `size`. The distance of the proposal to each
+        different text in the window is computed once; all other distances are known. Several threads may call
+        this method at the same time."""
+        point = words(text)
         with self._lock:
-            self._texts.append(text)
-            numbers = clusters(self._texts, self._threshold)
-        return numbers.count(numbers[-1]) / self.size
+            if len(self._latest) == self.size:
+                self._forget_oldest()
+            if point not in self._rows:
+                self._add(point)
+            self._latest.append(point)
+            return self._cluster_size(point) / self.size
+
+    def _forget_oldest(self) -> None:
+        import numpy as np
+
+        oldest = self._latest.popleft()
+        if oldest not in self._latest:
+            row = self._rows.pop(oldest)
+            self._matrix[row], self._matrix[:, row] = np.inf, np.inf
+            self._free.append(row)
+
+    def _add(self, point: Words) -> None:
+        import numpy as np
+
+        if self._matrix is None:
+            self._matrix = np.full((self.size, self.size), np.inf)
+        row = self._free.pop()
+        for other, column in self._rows.items():
+            self._matrix[row, column] = self._matrix[column, row] = distance(point, other)
+        self._rows[point] = row
+
+    def _cluster_size(self, point: Words) -> int:
+        """Returns the number of proposals in the cluster of the text `point`."""
+        weights = Counter(self._latest)
+        linked = self._linked_rows(self._rows[point])
+        # In the order of the first proposal with each text, which decides between equal distances.
+        points = [each for each in weights if self._rows[each] in linked]
+        rows = [self._rows[each] for each in points]
+        near = self._matrix[rows][:, rows]
+        numbers = _linked(near, [weights[each] for each in points], self._threshold)
+        own = numbers[points.index(point)]
+        pairs = zip(points, numbers, strict=True)
+        return sum(weights[each] for each, number in pairs if number == own)
+
+    def _linked_rows(self, row: int) -> set[int]:
+        """Returns the rows of all texts that can be in one cluster with the text in `row`: those that a chain
+        of texts links to it, in which the distance of each two neighbours is at most the threshold. No other
+        text can be, because the mean of distances above the threshold is above the threshold."""
+        import numpy as np
+
+        limit = self._threshold + _ROUNDING
+        linked, ends = {row}, [row]
+        while ends:
+            near = np.flatnonzero(self._matrix[ends.pop()] <= limit).tolist()
+            ends += [other for other in near if other not in linked]
+            linked.update(near)
+        return linked

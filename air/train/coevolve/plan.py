@@ -197,21 +197,12 @@ class Plan:
         identity = json.loads(json.dumps(self._identity()))
         try:
             if file.is_file():
-                before = json.loads(file.read_bytes())
-                if not isinstance(before, dict):
-                    raise ValueError("not an object")
-                for name in RUNS:  # older versions recorded it, although it has no effect
-                    before.get(name, {}).get("embedded", {}).pop("seed", None)
-                self._compare(before, identity)
+                self._compare(_recorded(file, identity), identity)
             elif self.folder.is_dir() and any(p.name != ".lock" for p in self.folder.iterdir()):
                 raise UsageError(
                     "has something else in it", where=str(self.folder), remedy="give another --name"
                 )
             paths.write_whole(file, f"{json.dumps(identity, indent=1)}\n".encode())
-        except ValueError:
-            raise UsageError(
-                "is not a JSON object", where=str(file), remedy="give another --name"
-            ) from None
         except OSError as error:
             raise UsageError(
                 f"cannot be written: {error.strerror}",
@@ -245,6 +236,35 @@ class Plan:
             # The engine is in the settings of the training; the device may change.
             del config[side.name]["engine"], config[side.name]["compute"]
         return {"v": 1, **config, **{n: s.identity() for n, s in zip(RUNS, sides, strict=True)}}
+
+
+def _recorded(file: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Reads `file`, a `coevolve.json`, and returns the settings in it, without the seeds of trainings, which
+    older versions recorded, although they have no effect. `identity` has the present settings. Raises
+    UsageError if the file is not a JSON object, has another version, or if one of its values is not an
+    object, although the same key of `identity` has one."""
+    remedy = "restore the file, or give another --name"
+    try:
+        before = json.loads(file.read_bytes())
+    except (ValueError, RecursionError):  # not JSON, not UTF-8, or nested too deeply
+        before = None
+    if not isinstance(before, dict):
+        raise UsageError("is not a JSON object", where=str(file), remedy=remedy)
+    if before.get("v") != identity["v"]:
+        raise UsageError(f"must be {identity['v']}", where=f"{file}: v", remedy=remedy)
+    for key, now in identity.items():
+        if isinstance(now, dict):
+            _check_object(before, key, f"{file}: {key}", remedy)
+    for name in RUNS:
+        training = before.get(name, {})
+        _check_object(training, "embedded", f"{file}: {name}.embedded", remedy)
+        training.get("embedded", {}).pop("seed", None)
+    return before
+
+
+def _check_object(data: Mapping[str, Any], key: str, where: str, remedy: str) -> None:
+    if not isinstance(data.get(key, {}), dict):
+        raise UsageError("must be a JSON object", where=where, remedy=remedy)
 
 
 def plan(config: CoevolveConfig) -> Plan:

@@ -113,7 +113,7 @@ def _merged(
 ) -> MergedSettings:
     """Returns the settings of a training: those of the side's run files and its table `settings`, then those
     that the co-evolution sets."""
-    merged = overrides.read_files([f"@{path}" for path in config.run_files])
+    merged = overrides.read_files([f"@{path}" for path in config.run_files], RunConfig)
     overrides.refuse(merged.data, _SET_BY_COEVOLUTION, "the co-evolution", merged.place)
     set_here = {**_SET_BY_COEVOLUTION, "model.name": f"set `{name}.model`"}
     overrides.refuse(config.settings, set_here, "the co-evolution", f"{name}.settings.{{}}".format)

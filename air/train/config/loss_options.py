@@ -169,7 +169,9 @@ class KLConfig(BaseConfig):
     trained, too. In the loss, the gradient of the estimator `kl` has the mean 0: it adds noise and does not
     hold the policy back."""
     coefficient: float = Field(1e-3, ge=0)
-    """Number by which the penalty is multiplied; with `target`, only at the start of the run."""
+    """Number by which the penalty is multiplied; with `target`, only at the start of the run. With 0, the
+    reference model is loaded only for the metric `train/reference_kl`: remove the table to save its memory
+    and time."""
     target: float | None = Field(None, gt=0)
     """The target for the mean penalty of a token, before multiplication: the coefficient is adapted so that
     the mean penalty approaches this number. After each step the coefficient is multiplied by 1 + clip(penalty

@@ -68,14 +68,16 @@ def parse(args: Sequence[str], kind: type[BaseModel]) -> MergedSettings:
     return merged
 
 
-def read_files(args: Sequence[str]) -> MergedSettings:
+def read_files(args: Sequence[str], kind: type[BaseModel] | None = None) -> MergedSettings:
     """Reads the run files (`@ FILE`) in the command-line arguments `args`, ignores the flags, and returns the
-    merged settings. Raises MissingError if a file does not exist. Raises ConfigError if a file is not TOML,
-    or if an argument is neither a file nor a flag."""
+    merged settings. If `kind` is given, each file is checked for values of other types at keys that are
+    tables in this pydantic class: later settings could replace such a value without a message. Raises
+    MissingError if a file does not exist. Raises ConfigError if a file is not TOML or has such a value, or if
+    an argument is neither a file nor a flag."""
     merged = MergedSettings()
     for flag, values in _words(args):
         if isinstance(values, Path):
-            _merge_file(merged, values, _path(flag) if flag else ())
+            _merge_file(merged, values, _path(flag) if flag else (), kind)
     return merged
 
 
@@ -106,9 +108,7 @@ def refuse(
                 break
             if not isinstance(value, dict):
                 outer = ".".join(tables[: depth + 1])
-                raise ConfigError(
-                    f"must be a table, not {value!r}", where=place(outer), remedy="remove it"
-                )
+                raise _no_table(value, place(outer))
         else:
             if value.get(key) not in (None, "None"):
                 raise ConfigError(
@@ -177,13 +177,38 @@ def dump(config: BaseModel) -> str:
     return json.dumps(config.model_dump(mode="json"), indent=2)
 
 
-def _merge_file(merged: MergedSettings, path: Path, below: tuple[str, ...]) -> None:
+def _merge_file(
+    merged: MergedSettings,
+    path: Path,
+    below: tuple[str, ...],
+    kind: type[BaseModel] | None,
+) -> None:
     path = _or_shipped(path)
     merged.files.append(path)
     data = read_toml(path)
     for part in reversed(below):
         data = {part: data}
+    if kind is not None:
+        _check_tables(data, [kind], f"{path}: ")
     _merge(merged, merged.data, data, str(path), ())
+
+
+def _check_tables(data: Mapping[str, Any], models: Sequence[type[BaseModel]], place: str) -> None:
+    """Raises ConfigError if a key in `data` that is a table in each of the pydantic classes `models` that
+    have this key has a value that is no table. `place` is the place of `data` in error messages; the key's
+    name follows it."""
+    for key, value in data.items():
+        fields = [m.model_fields[key].annotation for m in models if key in m.model_fields]
+        kinds = {kind for annotation in fields for kind in _unpacked(annotation)} - {type(None)}
+        tables = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+        if isinstance(value, dict):
+            _check_tables(value, tables, f"{place}{key}.")
+        elif tables and len(tables) == len(kinds) and value not in (None, "None"):
+            raise _no_table(value, f"{place}{key}")
+
+
+def _no_table(value: object, where: str) -> ConfigError:
+    return ConfigError(f"must be a table, not {value!r}", where=where, remedy="remove it")
 
 
 def _or_shipped(path: Path) -> Path:

@@ -170,7 +170,7 @@ def plan(config: MatrixConfig) -> Plan:
     if a run file or the table `settings` cannot be used, and ConfigError if two columns would have the same
     folder."""
     overrides.refuse(config.settings, _SET_BY_MATRIX, "the matrix", "settings.{}".format)
-    files = overrides.read_files([f"@{path}" for path in config.run_files])
+    files = overrides.read_files([f"@{path}" for path in config.run_files], RunConfig)
     overrides.refuse(files.data, _SET_BY_MATRIX, "the matrix", files.place)
     overrides.put(files, config.settings, "settings")
     trained = [
@@ -239,7 +239,7 @@ def slug(task: str) -> str:
 def _read(file: Path) -> dict[str, Any]:
     try:
         data = json.loads(file.read_bytes())
-    except ValueError:
+    except (ValueError, RecursionError):  # not JSON, not UTF-8, or nested too deeply
         data = None
     if not isinstance(data, dict) or data.get("v") != 1 or not isinstance(data.get("rows"), dict):
         raise UsageError(

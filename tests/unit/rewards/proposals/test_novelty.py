@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+import random
 import time
+from collections import deque
+from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from air.rewards.proposals.novelty import (
     MOST_TEXTS,
+    THRESHOLD,
     Window,
     bleu,
     clusters,
@@ -116,3 +121,72 @@ def test_cost_is_capped() -> None:
         clusters([str(n) for n in range(MOST_TEXTS + 1)])
     with pytest.raises(ValueError, match="between 1 and 512"):
         Window(0)
+
+
+def test_the_cost_of_merging_is_capped() -> None:
+    """The most different texts, each of which is merged with all others."""
+    texts = [f"a b c d e f g h {n}" for n in range(MOST_TEXTS)]
+    began = time.process_time()
+    assert clusters(texts) == [0] * MOST_TEXTS
+    window = Window(MOST_TEXTS)
+    assert [window.share(text) for text in texts[:100]] == [n / MOST_TEXTS for n in range(1, 101)]
+    assert time.process_time() - began < 60.0  # measured: 4
+
+
+def test_a_window_computes_each_distance_once() -> None:
+    """The number of distances that a proposal needs grows with the window, not with its square."""
+    window = Window(64)
+    for number in range(200):
+        before = _distances_asked()
+        window.share(f"What is {number} plus {number + 1}?")
+        assert _distances_asked() - before == min(number, 63)
+    before = _distances_asked()
+    window.share("What is 199 plus 200?")
+    assert _distances_asked() == before
+
+
+def _distances_asked() -> int:
+    counts = distance.cache_info()
+    return counts.hits + counts.misses
+
+
+@pytest.mark.parametrize("threshold", [-1.0, 0.2, THRESHOLD, 0.8, 1.0])
+@pytest.mark.parametrize("size", [1, 2, 9, 40])
+def test_a_window_clusters_as_if_it_began_anew(size: int, threshold: float) -> None:
+    """Random texts with many copies and many equal distances, of which the first pair is merged."""
+    random_numbers = random.Random(1000 * size + round(10 * threshold))
+    window, latest = Window(size, threshold), deque[str](maxlen=size)
+    for _ in range(150):
+        vocabulary, most = random_numbers.choice([("abc", 3), ("abc", 3), ("abcde", 7)])
+        text = " ".join(random_numbers.choices(vocabulary, k=random_numbers.randint(0, most)))
+        latest.append(text)
+        numbers = _clustered_anew(list(latest), threshold)
+        assert window.share(text) == numbers.count(numbers[-1]) / size
+        assert clusters(list(latest), threshold) == numbers
+
+
+def _clustered_anew(texts: Sequence[str], threshold: float) -> list[int]:
+    """Returns the cluster number of each text, by average linkage on all distances of the texts."""
+    each = [words(text) for text in texts]
+    points = list(dict.fromkeys(each))
+    count = len(points)
+    matrix = np.full((count, count), np.inf)
+    for row in range(count):
+        for column in range(row):
+            matrix[row, column] = matrix[column, row] = distance(points[row], points[column])
+    sizes = np.array([each.count(point) for point in points], dtype=float)
+    cluster = list(range(count))
+    while count:
+        first, second = divmod(int(matrix.argmin()), count)
+        if not matrix[first, second] <= threshold:
+            break
+        keep, drop = min(first, second), max(first, second)
+        total = sizes[keep] + sizes[drop]
+        joined = (sizes[keep] * matrix[keep] + sizes[drop] * matrix[drop]) / total
+        joined[keep] = np.inf
+        matrix[keep], matrix[:, keep] = joined, joined
+        matrix[drop], matrix[:, drop] = np.inf, np.inf
+        sizes[keep] = total
+        cluster = [keep if own == drop else own for own in cluster]
+    found = dict.fromkeys(cluster)
+    return [list(found).index(cluster[points.index(point)]) for point in each]

@@ -33,6 +33,17 @@ def test_in_reward() -> None:
     assert algorithm.metrics() == {"reference_kl": 1.0, "kl_coefficient": 0.1}
 
 
+@pytest.mark.parametrize("place", ["reward", "loss"])
+def test_without_a_penalty_the_distance_is_still_measured(place: Any) -> None:
+    """With the coefficient 0, the algorithm needs the reference for a metric. Its advantages stay."""
+    config = KLConfig(estimator="abs", place=place, coefficient=0.0)
+    algorithm = WithKL(GRPOConfig().build(), config)
+    assert algorithm.needs == {"reference"}
+    credits = algorithm.finish([group()], [algorithm(group())])
+    assert [c.advantage for episode in credits[0] for c in episode] == pytest.approx([0.5, -0.5])
+    assert algorithm.metrics() == {"reference_kl": 1.0, "kl_coefficient": 0.0}
+
+
 def test_in_reward_each_token_pays_its_own() -> None:
     """Returns before whitening, |x| at 0.1: 1 − 0.05 − 0.05 and 1 − 0.05; 0 − 0.2."""
     algorithm = WithKL(ReinforcePlusPlus(1.0), KLConfig(estimator="abs", coefficient=0.1))

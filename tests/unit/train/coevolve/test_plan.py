@@ -11,8 +11,11 @@ import pytest
 
 from air.errors import ConfigError, MissingError, UsageError
 from air.train.coevolve.files import FILE
-from air.train.coevolve.plan import plan
+from air.train.coevolve.plan import RUNS, plan
 from air.train.config.coevolve_config import CoevolveConfig
+
+NO_OBJECTS: tuple[object, ...] = (3, "x", [], [1], None)
+"""Values that are no JSON objects."""
 
 
 def config(folder: Path, **changes: Any) -> CoevolveConfig:
@@ -170,9 +173,96 @@ def test_a_seed_that_an_older_version_recorded_does_not_matter(tmp_path: Path) -
     planned.claim()
 
 
-def test_a_folder_with_another_json_file_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[]", b"3", b"null", b'"text"', b'{"v": "\xff"}', b"[" * 100_000, b'{"v":' * 100_000],
+    ids=["empty", "list", "number", "null", "text", "not utf-8", "deep list", "deep object"],
+)
+def test_a_folder_with_another_json_file_is_refused(tmp_path: Path, content: bytes) -> None:
     planned = plan(config(tmp_path))
     planned.folder.mkdir()
-    (planned.folder / FILE).write_text("[]")
-    with pytest.raises(UsageError, match="is not a JSON object"):
+    file = planned.folder / FILE
+    file.write_bytes(content)
+    with pytest.raises(UsageError) as error:
         planned.claim()
+    remedy = "restore the file, or give another --name"
+    assert str(error.value) == f"{file}: is not a JSON object — {remedy}"
+    assert file.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *((key, value) for key in RUNS for value in NO_OBJECTS),
+        *((f"{key}.embedded", value) for key in RUNS for value in NO_OBJECTS),
+        *(("answers", value) for value in (*NO_OBJECTS, "equality")),
+        ("payment", 3),
+        ("proposer", "model"),
+    ],
+)
+def test_a_recorded_table_must_be_an_object(tmp_path: Path, key: str, value: object) -> None:
+    planned = plan(config(tmp_path))
+    planned.claim()
+    file = planned.folder / FILE
+    recorded = json.loads(file.read_bytes())
+    table, _, inner = key.partition(".")
+    if inner:
+        recorded[table][inner] = value
+    else:
+        recorded[table] = value
+    file.write_text(json.dumps(recorded))
+    with pytest.raises(UsageError) as error:
+        planned.claim()
+    remedy = "restore the file, or give another --name"
+    assert str(error.value) == f"{file}: {key}: must be a JSON object — {remedy}"
+
+
+def test_a_recorded_file_must_have_all_keys_and_the_version(tmp_path: Path) -> None:
+    planned = plan(config(tmp_path))
+    planned.claim()
+    file = planned.folder / FILE
+    recorded = json.loads(file.read_bytes())
+    assert set(RUNS) < set(recorded)
+    for key in recorded:
+        file.write_text(json.dumps({k: v for k, v in recorded.items() if k != key}))
+        message = "v: must be 1" if key == "v" else f"begun with another `{key}`"
+        with pytest.raises(UsageError, match=message) as error:
+            planned.claim()
+        assert "\n" not in str(error.value)
+    for version in (2, *NO_OBJECTS):
+        file.write_text(json.dumps({**recorded, "v": version}))
+        with pytest.raises(UsageError, match=f"{FILE}: v: must be 1 — restore the file"):
+            planned.claim()
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "value"),
+    [
+        ('model = "x"', "model", "'x'"),
+        ("model = 3", "model", "3"),
+        ('model = ["x"]', "model", "['x']"),
+        ('run = "x"', "run", "'x'"),
+        ('trainer.optim = "x"', "trainer.optim", "'x'"),
+    ],
+)
+@pytest.mark.parametrize("side", ["proposer", "executor"])
+def test_a_table_of_a_run_file_must_be_a_table(
+    tmp_path: Path, side: str, line: str, key: str, value: str
+) -> None:
+    """The co-evolution, or a later run file, would otherwise replace it without a word."""
+    file, later = tmp_path / "mine.toml", tmp_path / "later.toml"
+    file.write_text(line)
+    later.write_text('model.name = "y"\ntrainer.optim.lr = 1e-4')
+    files = [f"configs/agent0/small_{side}.toml", str(file), str(later)]
+    for run_files in (files[:2], files):
+        with pytest.raises(ConfigError) as error:
+            plan(config(tmp_path, **{side: {"model": "m", "run_files": run_files}}))
+        assert str(error.value) == f"{file}: {key}: must be a table, not {value} — remove it"
+
+
+def test_a_run_file_may_unset_a_table(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('model = "None"')
+    files = ["configs/agent0/small_proposer.toml", str(file)]
+    planned = plan(config(tmp_path, proposer={"model": "m", "run_files": files}))
+    assert planned.proposer.model.name == "m"

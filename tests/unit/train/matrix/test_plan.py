@@ -88,9 +88,10 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (folder / "thesis.tex").write_text("x")
     with pytest.raises(UsageError, match="something else"):
         tiny(tmp_path).claim()
-    (folder / "matrix.json").write_text("[]")
-    with pytest.raises(UsageError, match="not the file of a matrix"):
-        tiny(tmp_path).claim()
+    for content in ("[]", "3", "{", "[" * 100_000, '{"v":' * 100_000):
+        (folder / "matrix.json").write_text(content)
+        with pytest.raises(UsageError, match="not the file of a matrix"):
+            tiny(tmp_path).claim()
 
 
 @pytest.mark.parametrize(
@@ -144,13 +145,30 @@ def test_a_run_file_may_not_set_what_the_matrix_sets(
     assert "\n" not in text
 
 
-def test_a_table_of_a_run_file_must_be_a_table(tmp_path: Path) -> None:
-    """The matrix would otherwise replace the text by its own table."""
-    file = tmp_path / "mine.toml"
-    file.write_text('run = "x"')
-    with pytest.raises(ConfigError) as error:
-        tiny(tmp_path, run_files=["configs/questions/small.toml", str(file)])
-    assert str(error.value) == f"{file}: run: must be a table, not 'x' — remove it"
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        ('run = "x"', "run"),
+        ('model = "x"', "model"),
+        ('trainer = "x"', "trainer"),
+        ('trainer.optim = "x"', "trainer.optim"),
+    ],
+)
+def test_a_table_of_a_run_file_must_be_a_table(tmp_path: Path, line: str, key: str) -> None:
+    """The matrix, its table `settings` or a later run file would otherwise replace the text by a table."""
+    file, later = tmp_path / "mine.toml", tmp_path / "later.toml"
+    file.write_text(line)
+    later.write_text('model.name = "y"\ntrainer.optim.lr = 1e-4')
+    files = ["configs/questions/small.toml", str(file), str(later)]
+    settings = {"model": {"name": "y"}, "trainer": {"optim": {"lr": 1e-4}}}
+    for changes in (
+        {"run_files": files[:2]},
+        {"run_files": files},
+        {"run_files": files[:2], "settings": settings},
+    ):
+        with pytest.raises(ConfigError) as error:
+            tiny(tmp_path, **changes)
+        assert str(error.value) == f"{file}: {key}: must be a table, not 'x' — remove it"
 
 
 def test_a_run_file_may_unset_what_the_matrix_sets(tmp_path: Path) -> None:
