@@ -41,6 +41,9 @@ class Evaluation:
     """The model: a folder, a hub id, or the name and URL of an endpoint."""
     settings: Settings
     folder: Path
+    seed: str | None = None
+    """Seeds the sampling of replies, together with the seed of each episode; None: replies are sampled
+    without a seed."""
 
     def episodes(self) -> list[EpisodeScores]:
         """Returns the results of the recorded episodes that ended without an infrastructure error."""
@@ -83,7 +86,7 @@ class Evaluation:
                 # If two environments have the same task, it is played in the first.
                 each = {task: remaining.pop(task) for task in own}
                 unplayed = self._unplayed(env.taskset)
-                rollouts += await evaluate(now, ctx, each, keep=unplayed)
+                rollouts += await evaluate(now, ctx, each, keep=unplayed, seed=self.seed)
         return rollouts
 
     def _unplayed(self, taskset: AirTasksetConfig) -> Callable[[Any], bool]:
