@@ -162,16 +162,12 @@ def test_a_round_is_recorded_reported_and_shown_and_not_played_again(
     assert coevolutions(runs) == {str(folder): report}
     assert coevolution.as_html(report).count('class="histogram"') == 2
     assert all(any(chart.curves.values()) for chart in coevolution.charts(report))
-    before = recorded(folder)
+    contents, times = digests(folder), written(folder)
     again = command("air", "coevolve", "@", toml, cwd=tmp_path)
     assert again.returncode == 0, again.stdout + again.stderr
     assert begun_stages(again.stdout) == []
-    after = recorded(folder)
-    assert {name: digest for name, (digest, _) in after.items()} == {
-        name: digest for name, (digest, _) in before.items()
-    }
-    changed = {name for name, (_, time) in after.items() if time != before[name][1]}
-    assert changed <= WRITTEN_EACH_TIME
+    assert digests(folder) == contents
+    assert {name for name, _ in written(folder).items() - times.items()} <= WRITTEN_EACH_TIME
 
 
 def test_a_seed_decides_what_is_sampled_before_the_first_training(
@@ -191,17 +187,19 @@ def test_a_seed_decides_what_is_sampled_before_the_first_training(
     assert found[0] != found[2]
 
 
-def recorded(folder: Path) -> dict[str, tuple[str, int]]:
-    """A digest of each file, and when it was written, by its path."""
+def digests(folder: Path, *patterns: str) -> dict[str, str]:
+    """A digest of each file that fits one of the patterns, by its path. Without patterns, of all files."""
     return {
-        str(path.relative_to(folder)): (digest(path), path.stat().st_mtime_ns)
-        for path in folder.rglob("*")
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for pattern in patterns or ["**/*"]
+        for path in folder.glob(pattern)
         if path.is_file()
     }
 
 
-def digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+def written(folder: Path, *patterns: str) -> dict[str, int]:
+    """When each file that fits one of the patterns was written, by its path. Without patterns, of all."""
+    return {name: (folder / name).stat().st_mtime_ns for name in digests(folder, *patterns)}
 
 
 STAGES = [
@@ -263,8 +261,7 @@ def begun_stages(output: str) -> list[str]:
 
 def stages(folder: Path) -> dict[str, int]:
     """When each file of a stage that is done was written."""
-    found = [*folder.glob("round*/*.jsonl"), *folder.glob("round*/*/checkpoints/step_1/model.*")]
-    return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in found}
+    return written(folder, "round*/*.jsonl", "round*/*/checkpoints/step_1/model.*")
 
 
 def check(report: dict[str, Any], folder: Path) -> None:
@@ -294,7 +291,7 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-SIDE = """
+TRAINING = """
 max_steps = 3
 ckpt.interval = 1
 embedded.deterministic = true
@@ -304,9 +301,9 @@ trainer.loss.entropy_coefficient = 0.01   # so that steps train whose rewards ar
 REPEATABLE = f"""
 rounds = 2
 [proposer.settings]
-{SIDE}
+{TRAINING}
 [executor.settings]
-{SIDE}
+{TRAINING}
 [answers]
 equality = "forms"
 [payment]
@@ -386,12 +383,8 @@ def killed_after(seconds: float, argv: Sequence[str], folder: Path) -> int:
 
 def results(folder: Path) -> dict[str, Any]:
     """What must be the same in each run, by its path: digests of files, and what the trainings computed."""
-    patterns = ["report.*", "round*/*.jsonl", "round*/*/checkpoints/*/model.safetensors"]
-    found: dict[str, Any] = {
-        str(path.relative_to(folder)): digest(path)
-        for pattern in patterns
-        for path in folder.glob(pattern)
-    }
+    weights = "round*/*/checkpoints/*/model.safetensors"
+    found: dict[str, Any] = {**digests(folder, "report.*", "round*/*.jsonl", weights)}
     assert len(found) == 2 + 3 * 3 + 2 * 2, list(found)
     for file in folder.glob("round*/*/metrics.jsonl"):
         rows = [reproducible(row) for row in read(file)]
