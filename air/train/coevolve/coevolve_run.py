@@ -128,7 +128,12 @@ class CoevolveRun:
         )
         async with loaded(model, self._placed(settings, self._plan.proposer)) as served:
             (env,) = settings.envs
-            rollouts = await evaluate(served.fill_in_settings(env), served.ctx, {task: count})
+            rollouts = await evaluate(
+                served.fill_in_settings(env),
+                served.ctx,
+                {task: count},
+                seed=f"proposals {self._config.seed}",  # the prompts' seeds differ between rounds
+            )
         failed = [rollout.error for rollout in rollouts if not rollout.ok]
         if failed:
             raise InfrastructureError(f"{len(failed)} episodes of the proposer failed: {failed[0]}")

@@ -139,6 +139,7 @@ class Plan:
             context=run.seq_len,
             renderer=run.orchestrator.renderer,
             compute=run.embedded,
+            deterministic=run.embedded.deterministic,
         )
 
     def held_out(self, number: int, model: str) -> Evaluation:
@@ -148,7 +149,9 @@ class Plan:
         named = self.round_folder(number) / HELD_OUT_FILE
         task = f"posed:{named if self.has_posed_files else self.held_out_rows}"
         settings = self.settings(self.executor, task, held_out.temperature)
-        return Evaluation(f"round{number}", model, settings, self.round_folder(number) / HELD_OUT)
+        folder = self.round_folder(number) / HELD_OUT
+        seed = f"held out {self.config.seed} {number}"
+        return Evaluation(f"round{number}", model, settings, folder, seed)
 
     def check(self) -> None:
         """Checks that the held-out questions, the executor's tools and the packages that compare answers can

@@ -16,6 +16,7 @@ from air.train.devices.device import Device
 from air.train.evaluation.play import served
 from air.train.evaluation.settings import Settings
 from air.train.loop.rollout import with_defaults
+from air.train.model import determinism
 from air.train.model.policy import Policy, load
 
 
@@ -40,7 +41,10 @@ async def loaded(model: str, settings: Settings) -> AsyncIterator[SampledModel]:
     sampling settings. Raises UsageError if the model or the device cannot be used."""
     compute = settings.compute
     compute.set_threads()
-    with device.choose_beside(settings.envs, compute.device) as place:
+    with (
+        determinism.deterministic(settings.deterministic),
+        device.choose_beside(settings.envs, compute.device) as place,
+    ):
         policy = await asyncio.to_thread(
             load,
             model,
@@ -62,6 +66,7 @@ async def loaded(model: str, settings: Settings) -> AsyncIterator[SampledModel]:
             renderer=settings.renderer,
             temperature=settings.temperature,
             max_tokens=settings.max_tokens,
+            deterministic=settings.deterministic,
         ) as ctx:
             yield SampledModel(ctx, fill_in_settings, _description(place, policy))
 

@@ -58,16 +58,19 @@ async def evaluate(
     *,
     at_once: int = 32,
     keep: Callable[[vf.Task], bool] = lambda _: True,
+    seed: str | None = None,
 ) -> list[Rollout]:
     """Plays `episodes` episodes of every task of the environment `env` with the model in `ctx`, and returns
     one rollout (result) per episode. If `episodes` is a mapping, it has the number of episodes by task id;
     tasks that it lacks are not played. At most `at_once` episodes run concurrently. `on_done` is called with
     each episode's rollout when it has ended. `keep` is called with each task object of the library
-    `verifiers` (one prompt, such as a task with a seed); those for which it returns false are not played."""
+    `verifiers` (one prompt, such as a task with a seed); those for which it returns false are not played.
+    `seed` seeds the sampling of replies, together with the seed of each prompt; None: there is no sampling
+    seed."""
     config = SourceConfig.model_construct(name="eval", ratio=1.0, group_size=1, env=env)
     async with serving([config], 1) as (source,):
         source.tasks = [task for task in source.tasks if keep(task)]
-        return await play_many(source, ctx, episodes, on_done, at_once=at_once)
+        return await play_many(source, ctx, episodes, on_done, at_once=at_once, seed=seed)
 
 
 @asynccontextmanager
@@ -78,13 +81,20 @@ async def served(
     max_tokens: int | None,
     max_model_len: int,
     renderer: Any = None,
+    deterministic: bool = False,
 ) -> AsyncIterator[vf.ModelContext]:
     """Async context manager: runs air's own inference server for `model` during the `with` block. Yields a
     `ModelContext` of `verifiers` for this server; its client exchanges token ids, not text. `max_tokens`
     limits the tokens of each reply; None: only the context length limits them. `max_model_len` is the context
     length in tokens, at most that of the model. `renderer` is a config of the package `renderers`; None: the
-    renderer of the model's family."""
-    server = InferenceServer(model, max_model_len=min(max_model_len, model.max_length))
+    renderer of the model's family. With `deterministic`, replies are sampled one at a time and without a
+    prefix cache, so that their rounding does not depend on other requests."""
+    server = InferenceServer(
+        model,
+        max_model_len=min(max_model_len, model.max_length),
+        alone=deterministic,
+        prefix_cache_mb=0 if deterministic else None,
+    )
     await asyncio.to_thread(server.start)
     try:
         ctx = context(

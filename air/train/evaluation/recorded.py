@@ -41,6 +41,9 @@ class Evaluation:
     """The model: a folder, a hub id, or the name and URL of an endpoint."""
     settings: Settings
     folder: Path
+    seed: str | None = None
+    """Seeds the sampling of replies, together with the seed of each episode; None: replies are sampled
+    without a seed."""
 
     def episodes(self) -> list[EpisodeScores]:
         """Returns the results of the recorded episodes that ended without an infrastructure error."""
@@ -82,22 +85,32 @@ class Evaluation:
                 )
                 # If two environments have the same task, it is played in the first.
                 each = {task: remaining.pop(task) for task in own}
-                rollouts += await evaluate(now, ctx, each)
+                unplayed = self._unplayed(env.taskset)
+                rollouts += await evaluate(now, ctx, each, keep=unplayed, seed=self.seed)
         return rollouts
+
+    def _unplayed(self, taskset: AirTasksetConfig) -> Callable[[Any], bool]:
+        """Returns a function that takes a prompt (a task object with a seed) and returns whether no recorded
+        episode has its seed. The episodes that an interruption loses are those that take longest, not those
+        with the highest seeds. All prompts of research tasks count as unplayed: their seed is always the
+        same."""
+        worlds = {*taskset.worlds}
+        played = {(one.task, one.seed) for one in self.episodes() if one.task in worlds}
+        return lambda prompt: (prompt.data.task_id, prompt.data.seed) not in played
 
     def _taskset(
         self, taskset: AirTasksetConfig, own: list[str], missing: Mapping[str, int]
     ) -> AirTasksetConfig:
-        """Returns a copy of `taskset` (settings that choose the tasks of an environment) for playing only the
+        """Returns a copy of `taskset` (settings that choose the tasks of an environment) for playing the
         missing episodes of the tasks `own`. `missing` has the number of these episodes by task id. Games and
-        other tasks with random seeds get seeds that no training and no recorded episode uses."""
+        other tasks with random seeds get seeds that no training uses: those of all their episodes, recorded
+        or missing (see `_unplayed`)."""
         changes: dict[str, Any] = {"tasks": own, "weights": {}}
         if worlds := [task for task in own if task in taskset.worlds]:
             played = Counter(one.task for one in self.episodes())
             changes |= {
                 "purpose": "evaluation",
-                "first_seed": taskset.first_seed + max(played[task] for task in worlds),
-                "examples_per_task": max(missing[task] for task in worlds),
+                "examples_per_task": max(played[task] + missing[task] for task in worlds),
             }
         changed: AirTasksetConfig = taskset.model_copy(update=changes)
         return changed

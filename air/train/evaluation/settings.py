@@ -35,6 +35,9 @@ class Settings:
     """A config of the package `renderers`; None: the renderer of the model's family."""
     compute: ComputeConfig = field(default_factory=ComputeConfig)
     """How this process computes with a model that it loads: device, type of the weights and attention."""
+    deterministic: bool = False
+    """Whether this process samples replies so that they can be repeated bit by bit (see
+    `EmbeddedConfig.deterministic`), if it loads the model and replies have seeds."""
 
     def check_tasks(self) -> None:
         """Raises MissingError if a task does not exist, and ConfigError if the id of a task is malformed."""

@@ -360,12 +360,16 @@ async def play_many(
     on_done: Callable[[Rollout], None] | None = None,
     *,
     at_once: int = 32,
+    seed: str | None = None,
 ) -> list[Rollout]:
     """Plays several episodes of every task of the source, at most `at_once` at the same time, and returns
     their rollouts. `each` is the number of episodes of every task, or a mapping from task ids to such
     numbers. Tasks whose id is not in the mapping are not played. If several tasks have the same id (for
     example, the questions of one benchmark), the number counts their episodes together: with 3 episodes for
-    two tasks, the first is played twice."""
+    two tasks, the first is played twice.
+
+    The sampling seed of each episode is derived from `seed` and from the seed of its task, which must be a
+    task of air. If `seed` is None, episodes have no sampling seed."""
     if isinstance(each, Mapping):
         prompts_of: dict[str, list[vf.Task]] = {}
         for task in source.tasks:
@@ -378,5 +382,9 @@ async def play_many(
         ]
     else:
         wanted = source.tasks * each
-    plays = [play(source, task, ctx, on_done) for task in wanted]
+
+    def own(data: Any) -> vf.ModelContext:
+        return ctx if seed is None else seeded(ctx, f"{seed} {data.seed}")
+
+    plays = [play(source, task, own(task.data), on_done) for task in wanted]
     return await run_concurrently(plays, at_once)

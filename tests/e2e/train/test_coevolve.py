@@ -1,20 +1,32 @@
-"""`air coevolve`: two rounds with tiny models; killed at any stage, it goes on, and does no stage twice."""
+"""`air coevolve` with tiny models: one round; and runs that are killed at any stage or moment, and go on."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
+import os
+import random
 import signal
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from air.tools import ToolSet, load
+from air.train.loop.metrics import reproducible
+from air.view.index.run_discovery import coevolutions, discover
+from air.view.render import coevolution
 from air.worlds.proposals.posed import WITH_TOOLS as INSTRUCTIONS
 from air.worlds.proposals.whole_reply import WholeReply
 from tests.e2e.commands.test_commands import bad, command
 from tests.e2e.conftest import warm
+from tests.fork_server import of_this_run
+from tests.once import shared
 
+SIDES = ("proposer", "executor")
 KILLED = Path(__file__).parents[1] / "killed_coevolution.py"
 PROPOSALS = 12
 SYSTEM = "Put the final answer in \\boxed{…}."
@@ -22,6 +34,8 @@ WITH_TOOLS = WholeReply(ToolSet(load("calculator")).schemas, answers=True).instr
 CALL = '{"name": "calculator", "arguments": {"expression": "2 + 2"}}'
 QUESTIONS = {"What is 3 + 4?": ("7", "8"), "What is 2 + 2?": ("4", "4")}
 """The proposer's only questions, and the executor's answers: half of those to the first are wrong."""
+HELD_OUT_ANSWERS = ("7", "8", "4")
+"""What counts as right. The executor answers so by chance: the accuracy depends on each episode."""
 
 
 def conversation(prompt: str, *replies: str, system: str = SYSTEM) -> list[dict[str, str]]:
@@ -35,9 +49,16 @@ def conversation(prompt: str, *replies: str, system: str = SYSTEM) -> list[dict[
     return [{"role": "system", "content": system}, *turns]
 
 
-def policies(folder: Path) -> dict[str, Path]:
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A proposer that knows both questions, and an executor that is sure of one of them, for which it calls
     the calculator."""
+    folder = shared(tmp_path_factory, "coevolution", policies)
+    return {name: folder / name / "warm" for name in SIDES}
+
+
+def policies(folder: Path) -> None:
+    """Builds the proposer and the executor in this folder, and warm-starts both."""
     proposer = [
         conversation("Propose.", f"<question>{question}</question> \\boxed{{{right}}}")
         for question, (right, _) in QUESTIONS.items()
@@ -52,19 +73,18 @@ def policies(folder: Path) -> dict[str, Path]:
         for question, answers in QUESTIONS.items()
         for answer in answers
     ]
-    for name in ("proposer", "executor"):
+    for name, talks in zip(SIDES, (8 * proposer, 4 * executor), strict=True):
         (folder / name).mkdir()
-    return {
-        "proposer": warm(folder / "proposer", 8 * proposer),
-        "executor": warm(folder / "executor", 4 * executor),
-    }
+        warm(folder / name, talks)
 
 
-def coevolve_toml(folder: Path) -> Path:
+def coevolve_toml(folder: Path, models: Mapping[str, Path]) -> Path:
     held_out = folder / "held_out.jsonl"
-    rows = [{"question": "What is 5 + 1?", "answer": "6"}]
+    rows = [
+        {"question": f"What is {number} + 1?", "answer": answer}
+        for number, answer in enumerate(HELD_OUT_ANSWERS, 5)
+    ]
     held_out.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    models = policies(folder)
     sides = "".join(
         f"""
 [{name}]
@@ -78,7 +98,7 @@ orchestrator.train.sampling.max_completion_tokens = 32
 orchestrator.batch_size = 4
 orchestrator.group_size = 4
 """
-        for name in ("proposer", "executor")
+        for name in SIDES
     )
     path = folder / "coevolve.toml"
     path.write_text(
@@ -109,6 +129,79 @@ episodes = 2
     return path
 
 
+ROUND_0 = {
+    "answered.jsonl",
+    "held_out",
+    "held_out.json",
+    "proposals.jsonl",
+    "rows.jsonl",
+    "sampling.json",
+}
+ROUND_1 = ROUND_0 | {"executor", "payment.json", "posed.json", "proposer"}
+WRITTEN_EACH_TIME = {
+    *("coevolve.json", "report.json", "report.txt"),
+    *("round0/held_out.json", "round1/held_out.json", "round1/posed.json"),
+}
+"""The files that each process writes, with the same content as before."""
+
+
+def test_a_round_is_recorded_reported_and_shown_and_not_played_again(
+    tmp_path: Path, models: dict[str, Path]
+) -> None:
+    toml, folder = coevolve_toml(tmp_path, models), tmp_path / "c"
+    done = command("air", "coevolve", "@", toml, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert begun_stages(done.stdout) == STAGES
+    assert (folder / "report.txt").read_text() in done.stdout
+    for place, names in ((folder / "round0", ROUND_0), (folder / "round1", ROUND_1)):
+        assert {path.name for path in place.iterdir()} == names
+    report = json.loads((folder / "report.json").read_text())
+    check(report, folder)
+    runs = discover([folder])
+    assert len(runs) == 4  # two trainings, and the held-out questions of two rounds
+    assert coevolutions(runs) == {str(folder): report}
+    assert coevolution.as_html(report).count('class="histogram"') == 2
+    assert all(any(chart.curves.values()) for chart in coevolution.charts(report))
+    contents, times = digests(folder), written(folder)
+    again = command("air", "coevolve", "@", toml, cwd=tmp_path)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert begun_stages(again.stdout) == []
+    assert digests(folder) == contents
+    assert {name for name, _ in written(folder).items() - times.items()} <= WRITTEN_EACH_TIME
+
+
+def test_a_seed_decides_what_is_sampled_before_the_first_training(
+    tmp_path: Path, models: dict[str, Path]
+) -> None:
+    toml, more = coevolve_toml(tmp_path, models), tmp_path / "repeatable.toml"
+    more.write_text(REPEATABLE)
+    found = []
+    for seed, name in ((0, "one"), (0, "equal"), (1, "other")):
+        flags = ["--rounds", "0", "--seed", str(seed), "--name", name]
+        done = command("air", "coevolve", "@", toml, "@", more, *flags, cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        (report,) = json.loads((tmp_path / name / "report.json").read_text())["rounds"]
+        texts = (tmp_path / name / "round0" / "answered.jsonl").read_text()
+        found.append((texts, report))
+    assert found[0] == found[1]
+    assert found[0] != found[2]
+
+
+def digests(folder: Path, *patterns: str) -> dict[str, str]:
+    """A digest of each file that fits one of the patterns, by its path. Without patterns, of all files."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for pattern in patterns or ["**/*"]
+        for path in folder.glob(pattern)
+        if path.is_file()
+    }
+
+
+def written(folder: Path, *patterns: str) -> dict[str, int]:
+    """When each file that fits one of the patterns was written, by its path. Without patterns, of all."""
+    return {name: (folder / name).stat().st_mtime_ns for name in digests(folder, *patterns)}
+
+
 STAGES = [
     *("[round 0/1] proposals", "[round 0/1] answers", "[round 0/1] held-out questions"),
     *("[round 1/1] proposer", "[round 1/1] proposals", "[round 1/1] answers"),
@@ -130,9 +223,11 @@ KILLS = {
 
 
 @pytest.mark.full
-def test_a_coevolution_that_is_killed_at_each_stage_goes_on(tmp_path: Path) -> None:
+def test_a_coevolution_that_is_killed_at_each_stage_goes_on(
+    tmp_path: Path, models: dict[str, Path]
+) -> None:
     """No finished stage is begun again, and no file of a finished stage changes or is lost."""
-    toml, folder = coevolve_toml(tmp_path), tmp_path / "c"
+    toml, folder = coevolve_toml(tmp_path, models), tmp_path / "c"
     files: dict[str, int] = {}
     first = 0
     for point, (begun, finished) in KILLS.items():
@@ -166,8 +261,7 @@ def begun_stages(output: str) -> list[str]:
 
 def stages(folder: Path) -> dict[str, int]:
     """When each file of a stage that is done was written."""
-    found = [*folder.glob("round*/*.jsonl"), *folder.glob("round*/*/checkpoints/step_1/model.*")]
-    return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in found}
+    return written(folder, "round*/*.jsonl", "round*/*/checkpoints/step_1/model.*")
 
 
 def check(report: dict[str, Any], folder: Path) -> None:
@@ -195,3 +289,107 @@ def check(report: dict[str, Any], folder: Path) -> None:
 
 def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+TRAINING = """
+max_steps = 3
+ckpt.interval = 1
+embedded.deterministic = true
+orchestrator.batch_size = 8
+trainer.loss.entropy_coefficient = 0.01   # so that steps train whose rewards are all equal, too
+"""
+REPEATABLE = f"""
+rounds = 2
+[proposer.settings]
+{TRAINING}
+[executor.settings]
+{TRAINING}
+[answers]
+equality = "forms"
+[payment]
+repetition = 0.0
+[held_out]
+episodes = 16
+temperature = 1.0
+"""
+"""Settings with which a co-evolution can be repeated to the bit. The order in which proposals arrive decides
+their repetition, and how busy the machine is decides whether a mathematical comparison reaches its limit."""
+NOT_COMPARED = ("tasks", "sources", "world/cluster_share")
+"""The metrics of a step that name the folder of the co-evolution, or depend on the order of proposals."""
+RUNS, MOST_KILLS, KILL_SEED = 3, 8, 451
+"""With this seed, the first kill of each run comes in its first fifth."""
+
+
+@pytest.mark.full
+def test_a_coevolution_killed_at_random_moments_ends_as_one_that_was_never_stopped(
+    tmp_path: Path, models: dict[str, Path]
+) -> None:
+    """To the bit. Each process but the last of a run gets SIGKILL at a moment that is drawn uniformly from
+    the duration of a whole run. After `MOST_KILLS`, a run may end: a machine that has become slow finishes no
+    stage in time."""
+    toml, more = coevolve_toml(tmp_path, models), tmp_path / "repeatable.toml"
+    more.write_text(REPEATABLE)
+    argv = ["coevolve", "@", str(toml), "@", str(more), "--output-dir"]
+    of_this_run().start()
+    began = time.monotonic()
+    done = command("air", *argv, "whole", cwd=tmp_path)
+    duration = time.monotonic() - began
+    assert done.returncode == 0, done.stdout + done.stderr
+    expected = results(tmp_path / "whole" / "c")
+    draw = random.Random(KILL_SEED)
+    print(f"seed {KILL_SEED}; a whole run takes {duration:.2f} s")
+    kills = 0
+    for number in range(RUNS):
+        moments = [draw.uniform(0, duration) for _ in range(MOST_KILLS)]
+        kills += kill_at(moments, [*argv, f"run{number}"], tmp_path)
+        assert results(tmp_path / f"run{number}" / "c") == expected
+    assert kills
+
+
+def kill_at(moments: Sequence[float], argv: Sequence[str], folder: Path) -> int:
+    """Starts `air` again and again, and kills its process group so many seconds after each start, until it
+    has finished before. Returns the number of kills."""
+    for kills, seconds in enumerate(moments):
+        code = killed_after(seconds, argv, folder)
+        print(f"{argv[-1]}: {'killed' if code else 'ended'} within {seconds:.2f} s")
+        if code == 0:
+            return kills
+        assert code == -signal.SIGKILL, (folder / "out").read_text()
+    done = command("air", *argv, cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return len(moments)
+
+
+def killed_after(seconds: float, argv: Sequence[str], folder: Path) -> int:
+    """Runs `air` for so many seconds at most. Returns its exit code."""
+    with (
+        (folder / "out").open("wb") as log,
+        of_this_run().spawn(
+            ["air", *argv], cwd=folder, env=dict(os.environ), streams=[log, log]
+        ) as process,
+    ):
+        end = time.monotonic() + seconds
+        while process.poll() is None and time.monotonic() < end:
+            time.sleep(0.01)
+        while process.poll() is None:
+            # The group is not there yet if the process has just been forked, and gone if it has just ended.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            time.sleep(0.01)
+        code = process.returncode
+    assert code is not None
+    return code
+
+
+def results(folder: Path) -> dict[str, Any]:
+    """What must be the same in each run, by its path: digests of files, and what the trainings computed."""
+    weights = "round*/*/checkpoints/*/model.safetensors"
+    found: dict[str, Any] = {**digests(folder, "report.*", "round*/*.jsonl", weights)}
+    assert len(found) == 2 + 3 * 3 + 2 * 2, list(found)
+    for file in folder.glob("round*/*/metrics.jsonl"):
+        rows = [reproducible(row) for row in read(file)]
+        assert [row["train/updated"] for row in rows] == [1, 1, 1]
+        found[str(file.relative_to(folder))] = [
+            {key: value for key, value in row.items() if key not in NOT_COMPARED} for row in rows
+        ]
+    return found

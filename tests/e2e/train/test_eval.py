@@ -7,7 +7,11 @@ import os
 import shutil
 from pathlib import Path
 
+import pytest
+
+from air.testing import ScriptedServer, replies
 from air.trajectories import load, trajectory_files
+from air.worlds.sources import VALIDATION_SEED
 from tests.e2e.commands.test_commands import bad, command
 
 
@@ -46,6 +50,33 @@ def test_a_run_is_played_with_its_own_settings_beside_its_start(
     assert shown.returncode == 0, shown.stderr
     other = [*flags, "--no-start", "--temperature", "0.5"]
     bad(command("air", "eval", run, *other, cwd=tmp_path), str(folder), "other settings")
+
+
+@pytest.mark.parametrize("lost", [0, 2])
+def test_the_episode_that_is_lost_is_played_again_with_its_seed(tmp_path: Path, lost: int) -> None:
+    """Whichever it is: an interruption loses those that take longest, not those that begin last."""
+    rows = [{"question": f"What is {n} + 1?", "answer": n + 1} for n in range(4)]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flags = ["--tasks", f"posed:{file}", "--record-dir", tmp_path / "e", "--runtime", "subprocess"]
+
+    def seeds() -> dict[int, Path]:
+        recorded = [load(path) for path in trajectory_files(tmp_path / "e")]
+        numbers = {one.start.seed - VALIDATION_SEED: one.path for one in recorded if one.start}
+        assert len(numbers) == len(recorded)
+        return dict(sorted(numbers.items()))
+
+    with ScriptedServer(replies("\\boxed{2}")) as server:
+        argv = ["air", "eval", server.url, *flags, "--episodes"]
+        first = command(*argv, "3", cwd=tmp_path)
+        assert first.returncode == 0, first.stdout + first.stderr
+        whole = seeds()
+        assert list(whole) == [0, 1, 2]
+        whole.pop(lost).unlink()
+        again = command(*argv, "4", cwd=tmp_path)
+        assert again.returncode == 0, again.stdout + again.stderr
+    assert list(seeds()) == [0, 1, 2, 3]
+    assert whole.items() <= seeds().items()
 
 
 def test_a_start_model_that_is_gone_is_named(trained: Path, tmp_path: Path) -> None:
