@@ -146,7 +146,7 @@ bench-memory: $(READY)  ## measure the memory of one GRPO step of a 0.6B model (
 	@$(PY) bench/memory.py $(ARGS)
 
 schema: $(READY)  ## read prime-rl's keys anew out of a checkout (PRIME_RL=DIR)
-	@$(PY) -m air.train.prime_rl.schema.read "$(PRIME_RL)"
+	@$(PY) -m air.train.prime_rl.schema.write_schema "$(PRIME_RL)"
 
 test-primerl:  ## run prime-rl's orchestrator, loader and loss on our environment: PRIME_RL=DIR (Python 3.12)
 	@PYTHON="$(PYTHON)" PRIME_RL="$(PRIME_RL)" VERIFIERS="$(VERIFIERS)" .ci/primerl $(ARGS)

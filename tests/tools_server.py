@@ -16,9 +16,9 @@ from air.serve.http.log import Log
 from air.serve.http.metrics import Metrics, parse
 from air.serve.http.server import bind, http_config, url
 from air.serve.tools.chat import Chat
-from air.serve.tools.observations import Observations
 from air.serve.tools.server import ToolsServer, opened
 from air.serve.tools.settings import ToolsConfig
+from air.serve.tools.verl_tool_protocol import Observations
 
 BOX = '{provider = "process", limits = {memory_mb = 256, pids = 64, disk_mb = 16}}'
 """The box of tools in tests that need no container, as a TOML table."""

@@ -1,8 +1,8 @@
 """Implements `air tasks check`: runs the reference solutions of tasks, also called solvers, and compares the
 scores that they get now with the scores that are recorded for them.
 
-Tasks in the format of Harbor (another project) are checked by `air.cli.gate`; the flag `--attacks`, which
-runs attempts to cheat instead of the solutions, is implemented by `air.cli.attacks`.
+Tasks in the format of Harbor (another project) are checked by `air.cli.harbor_check`; the flag `--attacks`,
+which runs attempts to cheat instead of the solutions, is implemented by `air.cli.attacks`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from air.cli import attacks, gate
+from air.cli import attacks, harbor_check
 from air.cli.output import print_table
 from air.cli.task_listing import HARBOR
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 async def run(args: argparse.Namespace) -> int:
     """Checks the tasks that the arguments name. Runs their reference solutions (solvers) or, with
-    `--attacks`, the attacks of `air.cli.attacks`; Harbor tasks are checked by `air.cli.gate`. Returns the
-    exit code: 1 if a score differs from the recorded one, an attack succeeds or a Harbor task is not sound,
+    `--attacks`, the attacks of `air.cli.attacks`; Harbor tasks are checked by `air.cli.harbor_check`.
+    Returns the exit code: 1 if a score differs from the recorded one, an attack succeeds or a Harbor task is not sound,
     else 0."""
     from air import tasks
     from air.aio import run_concurrently
@@ -44,7 +44,7 @@ async def run(args: argparse.Namespace) -> int:
     if args.at_once < 1:
         raise ConfigError("must be 1 or more", where="--at-once")
     if args.ids and all(name.startswith(HARBOR) for name in args.ids):
-        return await gate.run(args, args.ids)
+        return await harbor_check.run(args, args.ids)
     if any(name.startswith(HARBOR) for name in args.ids):
         raise ConfigError("check Harbor tasks and others apart", where="air tasks check")
     attacks.check_flags(args)

@@ -15,7 +15,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from air.cli import attacks, flags, gate, task_check, task_listing, task_rows
+from air.cli import attacks, flags, harbor_check, task_check, task_listing, task_rows
 from air.cli.task_listing import HARBOR
 
 HELP = "list the tasks; check, make, record or export tasks"
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--at-once", type=int, default=cores, help=f"tasks at a time (one a core: {cores})"
     )
     attacks.add_arguments(check)
-    gate.add_arguments(check)
+    harbor_check.add_arguments(check)
     new = actions.add_parser("new", help="make a small working task to start from")
     new.add_argument("name", metavar="NAME", help="letters, digits, - and _")
     new.add_argument(

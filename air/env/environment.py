@@ -23,7 +23,7 @@ from air.env.failure_breaker import Breaker
 from air.env.overfitting_alarm import OverfittingAlarm
 from air.env.program.gateway import Gateway
 from air.env.research_episode import ResearchEpisode
-from air.env.runtimes.lent import lend
+from air.env.runtimes.box_runtime import lend
 from air.env.runtimes.no_box import NoBox
 from air.env.taskset import AirTask
 from air.env.world_boxes import WorldBoxes, lent

@@ -13,7 +13,7 @@ from air import tasks
 from air.env.config import AirTasksetConfig
 from air.env.recording import started
 from air.env.runtimes import verifiers_owned
-from air.env.runtimes.lent import episode_of, gateway_of
+from air.env.runtimes.box_runtime import episode_of, gateway_of
 from air.errors import UsageError
 from air.tasks.spec import TaskSpec
 from air.worlds import sources

@@ -27,7 +27,7 @@ from air.env.observation_truncation import counter_for
 from air.env.world_episode import WorldEpisode
 from air.errors import BoxEndedError, ConfigError, UsageError
 from air.manual.draft import Draft
-from air.replay import recorded_world
+from air.replay import world_replay
 from air.sandbox.contract.box import Box
 from air.sandbox.contract.result import ExecResult
 from air.trajectories import TokenRef, Trajectory
@@ -79,7 +79,7 @@ class ManualWorld:
         start = origin.start
         assert start is not None
         manual = cls(config, seed=start.seed, replies=[step.reply for step in origin.steps[:steps]])
-        recorded_world.check(start, manual.task, origin.path)
+        world_replay.check(start, manual.task, origin.path)
         return manual
 
     async def __aenter__(self) -> ManualWorld:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from air import tasks
 from air.errors import ConfigError
-from air.replay import recorded_world
+from air.replay import world_replay
 from air.replay.comparison import Comparison, ReplayResult
 from air.replay.options import ReplayOptions
 from air.replay.recorded_settings import load_task
@@ -75,7 +75,7 @@ class Replayer:
         """
         start = _start(trajectory)
         if start.world is not None:
-            return await recorded_world.replay(trajectory, start, self._options)
+            return await world_replay.replay(trajectory, start, self._options)
         task = load_task(start, trajectory.path, self._options)
         if (task.gpus or task.grader.gpus) and self._gpus[0] is None:
             raise ConfigError(

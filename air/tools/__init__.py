@@ -4,8 +4,8 @@ acts) offers them. This package defines what a tool is, and contains the tools t
 from __future__ import annotations
 
 from air.tools.base import Reply, Tool, ToolContext, ToolError, ToolResult, finish, tool
+from air.tools.episode_tools import OpenTools
 from air.tools.load import TOOLS, ToolSettings, load
-from air.tools.open_tools import OpenTools
 from air.tools.tool_set import ToolSet
 
 __all__ = [

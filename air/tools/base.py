@@ -23,7 +23,7 @@ from typing import Any, Literal, overload
 
 from air.errors import ConfigError
 from air.sandbox.contract.box import Box, BoxSpec
-from air.tools.pool import Pool
+from air.tools.shared_semaphore import Pool
 from air.tools.signature import describe
 
 Status = Literal["success", "error", "finish"]

@@ -27,8 +27,8 @@ from air.sandbox.contract.box import BoxSpec
 from air.source_code import code_of_function
 from air.tools import threads
 from air.tools.base import Tool, ToolContext
-from air.tools.open_tools import OpenTools, closing
-from air.tools.pool import Pool
+from air.tools.episode_tools import OpenTools, closing
+from air.tools.shared_semaphore import Pool
 
 _LOG = logging.getLogger(__name__)
 _discarding: set[asyncio.Task[None]] = set()

@@ -250,7 +250,7 @@ MUTANTS = (
     ),
     Mutant(
         "MLGym's answers stay with the grader",
-        "air/tasks/sources/mlgym/source.py",
+        "air/tasks/sources/mlgym/checkout_files.py",
         "            if any(fnmatch.fnmatchcase(name, pattern) for pattern in self.shown):\n                copy_file(",
         "            if True:\n                copy_file(",
         (

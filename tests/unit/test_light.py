@@ -40,7 +40,7 @@ HEAVY_ROOMS = (
 )
 """Rooms of light parts that stand on heavy packages."""
 LIGHT_MODULES = (
-    "air.sandbox.images.contexts",
+    "air.sandbox.images.build_contexts",
     *(
         f"air.sandbox.docker.{name}"
         for name in ("base_image", "engine_errors", "images", "oci_runtime", "podman")
@@ -50,7 +50,7 @@ LIGHT_TRAINING = (
     "air.train",
     "air.train.algorithms",
     "air.train.algorithms.episode_baselines",
-    "air.train.algorithms.imported",
+    "air.train.algorithms.custom_estimator",
     "air.train.algorithms.kl_penalty",
     "air.train.algorithms.rewards_only",
     "air.train.config",

@@ -123,7 +123,7 @@ def _owner(box: LiveBox) -> str:
 
 
 def _exec(args: argparse.Namespace) -> int:
-    from air.sandbox.ops import attach, listing
+    from air.sandbox.ops import container_exec, listing
 
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not command:
@@ -133,7 +133,7 @@ def _exec(args: argparse.Namespace) -> int:
         raise UsageError(
             f"box {box.name} is a process box: a folder on this machine", remedy=f"cd {box.where}"
         )
-    return attach.run(box.where, command, interactive=args.interactive)
+    return container_exec.run(box.where, command, interactive=args.interactive)
 
 
 def _logs(args: argparse.Namespace) -> int:

@@ -56,9 +56,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _server(url: str) -> list[Finding]:
-    from air.serve.http import check
+    from air.serve.http import server_check
 
-    return [finding async for finding in check.examine(url, os.environ.get(TOKEN_ENV, ""))]
+    return [finding async for finding in server_check.examine(url, os.environ.get(TOKEN_ENV, ""))]
 
 
 def _report(checks: Iterable[Finding], args: argparse.Namespace) -> int:

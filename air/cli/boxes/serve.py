@@ -315,7 +315,7 @@ def _serve_episodes(args: argparse.Namespace, settings: dict[str, Any], where: s
 
 def _serve_rollouts(args: argparse.Namespace, settings: dict[str, Any], where: str) -> None:
     from air.config import validate
-    from air.serve.rollouts.protocol import serve_rollouts
+    from air.serve.rollouts.server import serve_rollouts
     from air.serve.rollouts.settings import RolloutsConfig
 
     asyncio.run(serve_rollouts(validate(RolloutsConfig, settings, where=where), say=_say))
@@ -324,9 +324,9 @@ def _serve_rollouts(args: argparse.Namespace, settings: dict[str, Any], where: s
 def _serve_tools(args: argparse.Namespace, settings: dict[str, Any], where: str) -> None:
     from air.config import validate
     from air.serve.tools.chat import Chat
-    from air.serve.tools.observations import Observations
     from air.serve.tools.server import serve_tools
     from air.serve.tools.settings import ToolsConfig
+    from air.serve.tools.verl_tool_protocol import Observations
 
     config = validate(ToolsConfig, settings, where=where)
     protocols = [Observations, Chat] if config.model_url else [Observations]
@@ -335,7 +335,7 @@ def _serve_tools(args: argparse.Namespace, settings: dict[str, Any], where: str)
 
 def _serve_evaluate(args: argparse.Namespace, settings: dict[str, Any], where: str) -> None:
     from air.config import validate
-    from air.serve.evaluate.protocol import serve_evaluate
+    from air.serve.evaluate.server import serve_evaluate
     from air.serve.evaluate.settings import EvaluateConfig
 
     asyncio.run(serve_evaluate(validate(EvaluateConfig, settings, where=where), say=_say))

@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     from air.view import export
     from air.view.index.run_discovery import discover
     from air.view.index.run_index import Filter, RunIndex
-    from air.view.index.tables import sort_order
+    from air.view.index.sqlite_schema import sort_order
 
     sort = sort_order(args.sort)
     if args.episodes < 0:

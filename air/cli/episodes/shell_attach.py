@@ -152,11 +152,13 @@ class Attachment:
         self._screen.tell("help", USAGE)
 
     def _run(self, argv: list[str], kind: str) -> None:
-        from air.sandbox.ops import attach
+        from air.sandbox.ops import container_exec
 
         if self._box.provider == "docker":
             output = bytearray()
-            code = attach.run(self._box.where, argv, show=lambda _, data: output.extend(data))
+            code = container_exec.run(
+                self._box.where, argv, show=lambda _, data: output.extend(data)
+            )
         else:
             folder = Path(self._box.where)
             if not folder.is_dir():
@@ -173,9 +175,9 @@ class Attachment:
 def enter(container: str) -> None:
     """Runs an interactive shell in the container with the name or id `container`, on this terminal, until the
     person leaves the shell."""
-    from air.sandbox.ops import attach
+    from air.sandbox.ops import container_exec
 
-    attach.run(container, [*_NO_TRACES, *_SHELL], interactive=True)
+    container_exec.run(container, [*_NO_TRACES, *_SHELL], interactive=True)
 
 
 def needs_terminal() -> None:

@@ -77,7 +77,7 @@ def _run(args: argparse.Namespace) -> None:
     from air.view import terminal
     from air.view.index.run_discovery import discover
     from air.view.index.run_index import Filter, RunIndex
-    from air.view.index.tables import sort_order
+    from air.view.index.sqlite_schema import sort_order
 
     sort, last = sort_order(args.sort or DEFAULT_SORT), args.last or DEFAULT_LAST
     runs = discover([args.path])

@@ -102,7 +102,7 @@ def _hosts(host: str) -> Sequence[str]:
     empty list stands for all values. On a loopback address, only names of this machine are accepted.
     Otherwise a web page could read the runs, by making its own domain resolve to this machine (DNS
     rebinding)."""
-    from air.loopback import is_loopback
+    from air.origin_check import is_loopback
 
     return [host, "localhost", "127.0.0.1", "::1"] if is_loopback(host) else []
 

@@ -25,7 +25,7 @@ from air.cli.runs import eval_suite
 
 if TYPE_CHECKING:
     from air.train.config.embedded_config import ComputeConfig
-    from air.train.evaluation.recorded import Evaluation
+    from air.train.evaluation.resumable_evaluation import Evaluation
     from air.train.evaluation.settings import EvaluatedCheckpoint, Settings
     from air.train.evaluation.suites import Data
     from air.train.loop.rollout import Rollout
@@ -269,7 +269,7 @@ def _evaluation(
     is `usual`, with the suite's name appended if benchmarks are played. If this folder has records of an
     evaluation with other settings, or if `--fresh` is given, a number (`-2`, `-3`, …) is appended.
     """
-    from air.train.evaluation.recorded import Evaluation
+    from air.train.evaluation.resumable_evaluation import Evaluation
 
     make: Callable[..., Evaluation] = Evaluation
     if data:

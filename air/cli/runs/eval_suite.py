@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from air.train.config.embedded_config import ComputeConfig
-    from air.train.evaluation.recorded import Evaluation
+    from air.train.evaluation.resumable_evaluation import Evaluation
     from air.train.evaluation.settings import Settings
     from air.train.evaluation.suites import Data
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from air.trajectories.exactness_report import Agreement
     from air.trajectories.performance_profile import Profiles
-    from air.trajectories.report import Report, Row, Run
+    from air.trajectories.run_comparison import Report, Row, Run
 
 HELP = "compare recorded runs: best attempts, last submissions, performance profiles, AUP"
 EXAMPLES = ("air report outputs/A outputs/B", "air report outputs/A outputs/B --plot curves.png")
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     run cannot be read, else 0. With `--plot`, a run without episodes (such as one of `sft`) is only drawn,
     and is missing in the report."""
     from air.errors import ConfigError
-    from air.trajectories.report import compare
+    from air.trajectories.run_comparison import compare
     from air.view.render.clean import clean
 
     if args.last is not None and args.last < 1:
@@ -108,7 +108,7 @@ def _read(paths: Sequence[Path], last: int | None) -> tuple[list[Run], list[tupl
     episodes.
     """
     from air.errors import ConfigError, UsageError
-    from air.trajectories.report import read_run
+    from air.trajectories.run_comparison import read_run
 
     runs: list[Run] = []
     bad: list[tuple[Path, str]] = []

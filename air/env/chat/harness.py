@@ -35,7 +35,7 @@ from air.actions import ActionFormat, FormatError, Message, MessageCall
 from air.env.config import AirHarnessConfig
 from air.env.episode import EARLY_SECONDS, OVERLONG, Episode
 from air.env.observation_truncation import TokenCounter, counter_for
-from air.env.runtimes.lent import episode_of
+from air.env.runtimes.box_runtime import episode_of
 from air.errors import InferenceError
 from air.trajectories import TokenRef
 

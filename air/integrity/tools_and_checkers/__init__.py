@@ -4,12 +4,12 @@ not know."""
 
 from __future__ import annotations
 
-from air.integrity.tools_and_checkers import checkers, remote_tools, running_tools, tools
+from air.integrity.tools_and_checkers import box_tools, checkers, remote_tools, tools
 from air.integrity.tools_and_checkers.attack import PartAttack
 
 PART_ATTACKS: tuple[PartAttack, ...] = (
     *tools.ATTACKS,
-    *running_tools.ATTACKS,
+    *box_tools.ATTACKS,
     *remote_tools.ATTACKS,
     *checkers.ATTACKS,
 )

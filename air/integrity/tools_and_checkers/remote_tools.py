@@ -21,7 +21,7 @@ from air.integrity.tools_and_checkers.attack import (
     raw_call,
     shows,
 )
-from air.integrity.tools_and_checkers.running_tools import PYTHON
+from air.integrity.tools_and_checkers.box_tools import PYTHON
 from air.integrity.tools_and_checkers.tools import add_arguments
 
 ATTACKS = PartAttacks()

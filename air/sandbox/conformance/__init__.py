@@ -15,13 +15,13 @@ from air.sandbox import open_box
 from air.sandbox.conformance import (
     attacks,
     commands,
-    copies,
+    file_transfer,
     guest_attacks,
     kept_files,
     limits,
     open_boxes,
-    paths,
     ports,
+    read_write,
     running,
     sessions,
     snapshots,
@@ -29,7 +29,7 @@ from air.sandbox.conformance import (
 from air.sandbox.conformance.check import Check, Unmet
 from air.sandbox.contract.box import Box, BoxSpec, OpenBox
 from air.sandbox.guest import users
-from air.sandbox.process import memory_groups
+from air.sandbox.process import cgroups
 from air.sandbox.process.namespaces import counts_by_namespace
 
 Start = Callable[[BoxSpec], Awaitable[Box]]
@@ -39,8 +39,8 @@ CHECKS: tuple[Check, ...] = (
     *running.CHECKS,
     *open_boxes.CHECKS,
     *kept_files.CHECKS,
-    *paths.CHECKS,
-    *copies.CHECKS,
+    *read_write.CHECKS,
+    *file_transfer.CHECKS,
     *snapshots.CHECKS,
     *sessions.CHECKS,
     *attacks.CHECKS,
@@ -68,7 +68,7 @@ LIMITS = frozenset(
 """Names of the checks that pass only if the container engine enforces all resource limits of a box.
 
 A rootless container engine (one that does not run as root) does this only if it may use the controllers of
-cgroup v2; see `air.sandbox.docker.limit_check`.
+cgroup v2; see `air.sandbox.docker.engine_support`.
 """
 
 
@@ -121,7 +121,7 @@ _TOGETHER = _NO_CPU | _ROOTS | _OPEN | ({} if counts_by_namespace() else _UNCOUN
 KNOWN_GAPS: dict[str, dict[str, str]] = {
     "docker": {} if _may_order() else {_ORDER: "the engine lacks the capability SYS_RESOURCE"},
     "podman": _PODMAN,
-    "process/root": _TOGETHER | ({} if memory_groups.find() else _NO_MEMORY),
+    "process/root": _TOGETHER | ({} if cgroups.find() else _NO_MEMORY),
     "process/user": _TOGETHER
     | _NO_MEMORY
     | dict.fromkeys(_USERS, "a user other than root has only one user for a box"),

@@ -10,7 +10,7 @@ import signal
 from air.errors import BoxCommandError, BoxDiedError, ConfigError
 from air.sandbox.conformance.check import Checks, Unmet, expect, line, same, sh
 from air.sandbox.contract.box import Box
-from air.sandbox.contract.running import WINDOW, RunningCommand
+from air.sandbox.contract.running_command import WINDOW, RunningCommand
 
 CHECKS = Checks()
 

@@ -26,7 +26,7 @@ from air.sandbox.contract.result import Command as Command
 from air.sandbox.contract.result import ExecResult as ExecResult
 
 if TYPE_CHECKING:
-    from air.sandbox.contract.running import CommandInfo, RunningCommand
+    from air.sandbox.contract.running_command import CommandInfo, RunningCommand
     from air.sandbox.wire.port_relay import Handler
 
 Isolation = Literal["container", "process"]

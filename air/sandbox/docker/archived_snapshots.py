@@ -16,7 +16,7 @@ from air.aio import wait_shielded
 from air.errors import BoxCommandError, BoxDiedError, InfrastructureError, boundary
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Snapshot
-from air.sandbox.contract.running import RunningCommand
+from air.sandbox.contract.running_command import RunningCommand
 
 SECONDS = 600.0
 PACK = ["tar", "-c", "-f", "-", "."]

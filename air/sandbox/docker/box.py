@@ -17,11 +17,11 @@ from air.aio import wait_shielded
 from air.errors import BoxCommandError, BoxDiedError, BoxStartError, ConfigError
 from air.sandbox.contract.box import MOST_CHANGES, BoxSpec, Command, Isolation, Snapshot
 from air.sandbox.contract.entries import Change
-from air.sandbox.contract.running import CommandInfo, RunningCommand
+from air.sandbox.contract.running_command import CommandInfo, RunningCommand
 from air.sandbox.docker import (
     archived_snapshots,
     engine,
-    limit_check,
+    engine_support,
     oci_runtime,
     portable_python,
     snapshot_service,
@@ -95,7 +95,7 @@ class DockerBox(GuestBox):
                 return await cls._begin(spec, run, gpus, python, image)
             except BoxStartError as error:
                 text = str(error)
-                if limit_check.learn_from_failed_start(text):
+                if engine_support.learn_from_failed_start(text):
                     continue
                 if not await portable_python.learn_from_failed_start(spec.image, python, text):
                     raise
@@ -116,7 +116,7 @@ class DockerBox(GuestBox):
         box.image_user = image["Config"].get("User") or "0"
         try:
             await box._start(python)
-            await limit_check.warn_once(box._attached.container)
+            await engine_support.warn_once(box._attached.container)
         except BaseException as error:  # cancellation too: leave no container
             await close_failed_start(box)
             if isinstance(error, engine.FOREIGN) and not isinstance(error, TimeoutError):

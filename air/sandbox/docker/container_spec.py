@@ -20,7 +20,7 @@ import docker
 
 from air.sandbox.contract import open_box, ownership
 from air.sandbox.contract.box import SECOND_UID_ENV, WORKSPACE, BoxSpec
-from air.sandbox.docker import engine, limit_check, oci_runtime
+from air.sandbox.docker import engine, engine_support, oci_runtime
 from air.sandbox.guest.users import INSIDE_UID
 from air.sandbox.pool.gpu_leases import GpuLease
 from air.sandbox.wire.connection import interpreter
@@ -67,7 +67,7 @@ def container(
         run,
         limits.seconds,
         memory,
-        cap_add=[*limit_check.capabilities(), *(OPEN_CAPABILITIES if spec.open else [])],
+        cap_add=[*engine_support.capabilities(), *(OPEN_CAPABILITIES if spec.open else [])],
         read_only=spec.open is None,
         runtime=oci_runtime.name() or None,
         security_opt=["no-new-privileges"],

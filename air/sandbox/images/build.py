@@ -17,8 +17,8 @@ from air import paths
 from air.errors import AirError, BoxStartError, MissingError
 from air.sandbox.docker import base_image, engine
 from air.sandbox.docker.images import PROXIES
-from air.sandbox.images import contexts, usage
-from air.sandbox.images.contexts import WantedImage
+from air.sandbox.images import build_contexts, usage
+from air.sandbox.images.build_contexts import WantedImage
 
 LABEL = "air.context"
 """The label by which air recognises images that it built from a task's folder. Its value is the tag of the
@@ -97,12 +97,12 @@ def line(outcome: ImageOutcome) -> str:
 
 
 def _build(image: WantedImage, folder: Path) -> None:
-    if instruction := contexts.needs_buildkit(folder):
+    if instruction := build_contexts.needs_buildkit(folder):
         raise BoxStartError(
             f"{folder / 'Dockerfile'}, {instruction}: needs BuildKit, which air does not use; "
             f"build it by `docker build -t {image.tag} {shlex.quote(str(folder))}`"
         )
-    context = contexts.packed(folder, authorities())
+    context = build_contexts.packed(folder, authorities())
     ends = time.monotonic() + image.seconds
     late = BoxStartError(
         f"building {image.tag}: it took more than build_timeout_sec = {image.seconds:g}"

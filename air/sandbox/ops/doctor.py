@@ -26,7 +26,7 @@ from air.sandbox.contract.box import BoxSpec
 from air.sandbox.docker import images, oci_runtime, podman
 from air.sandbox.ops import listing, orphans
 from air.sandbox.pool import file_locks
-from air.sandbox.process import memory_groups, namespaces
+from air.sandbox.process import cgroups, namespaces
 
 State = Literal["ok", "warn", "fail"]
 SLOW_SECONDS = 5.0
@@ -101,7 +101,7 @@ def process_boxes() -> Finding:
             _without_remedy(error),
             f"unset {namespaces.SETTING} {namespaces.SHOW}",
         )
-    whole = detection.mode == "root" and memory_groups.find()
+    whole = detection.mode == "root" and cgroups.find()
     memory = "for a box as a whole" if whole else "for each process, not for a box as a whole"
     return Finding(
         "process boxes", "ok", f"{detection.mode}: {detection.reason}; memory is limited {memory}"

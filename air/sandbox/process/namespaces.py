@@ -31,7 +31,7 @@ from air.sandbox.contract.box import BoxSpec
 from air.sandbox.guest.files import deepest, holds
 from air.sandbox.guest.frames import frame
 from air.sandbox.guest.users import INSIDE_UID
-from air.sandbox.process import memory_groups
+from air.sandbox.process import cgroups
 from air.sandbox.wire import connection
 from air.sandbox.wire.connection import interpreter
 from air.sandbox.wire.guest_box import IPC
@@ -233,7 +233,7 @@ def layout(
         closed = second_user and named not in ("/workspace", "/tmp")
         access = "1777" if named == "/tmp" else "0700" if closed else "0755"
         writable[path] = options(limits.disk_mb, access)
-    parent = memory_groups.find() if root else None
+    parent = cgroups.find() if root else None
     size_mb = limits.memory_mb + limits.disk_mb * len(where) + limits.shm_mb
     return {
         "folder": folder,

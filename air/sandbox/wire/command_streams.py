@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from air.errors import AirError, BoxCommandError, BoxDiedError, BoxFileError
 from air.sandbox.contract.box import ExecResult
-from air.sandbox.contract.running import WINDOW, CommandInfo, RunningCommand, StreamName
+from air.sandbox.contract.running_command import WINDOW, CommandInfo, RunningCommand, StreamName
 from air.sandbox.guest.command_streams import PIECE_COST
 from air.sandbox.ops.command_log import CommandLog
 from air.sandbox.wire.connection import Connection, Reply

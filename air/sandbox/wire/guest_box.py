@@ -33,7 +33,7 @@ from air.sandbox.contract.box import (
     ExecResult,
 )
 from air.sandbox.contract.entries import BoxFile, FileInfo
-from air.sandbox.contract.running import CommandInfo, RunningCommand
+from air.sandbox.contract.running_command import CommandInfo, RunningCommand
 from air.sandbox.guest.files import deepest
 from air.sandbox.guest.main import HOST_SILENT
 from air.sandbox.ops.command_log import CommandLog, recorded

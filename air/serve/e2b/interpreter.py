@@ -19,7 +19,7 @@ from air.errors import AirError
 from air.serve.e2b import request_bodies
 from air.serve.e2b.envd.accounts import DEFAULT, account
 from air.serve.e2b.errors import ApiError, RpcError, SandboxGone
-from air.serve.e2b.program import Program
+from air.serve.e2b.helper_program import Program
 from air.serve.e2b.sandbox import Sandbox
 
 MOST_CONTEXTS = 32

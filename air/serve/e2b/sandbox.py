@@ -15,7 +15,7 @@ from typing import Any, Literal
 from air.errors import BoxDiedError
 from air.sandbox.contract.box import Box, BoxSpec, Snapshot
 from air.serve.e2b.errors import SandboxGone
-from air.serve.e2b.program import Program
+from air.serve.e2b.helper_program import Program
 
 State = Literal["running", "paused"]
 ENVD_VERSION = "0.6.13"

@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from air import loopback
+from air import origin_check
 from air.aio import ClientLeft
 from air.serve.http import token
 from air.serve.http.bodies import Bodies, Body, BodyRefused
@@ -214,13 +214,13 @@ class _Guard:
         """Checks a request to a server without a token. Returns an error message if the header `Host` or
         `Origin` shows that the request may come from a web page of another site; otherwise, an empty
         string."""
-        problem = loopback.foreign_host(headers.getlist("host"), self._domains)
+        problem = origin_check.foreign_host(headers.getlist("host"), self._domains)
         if problem:
             named = "".join(f"add the name ({option}), " for option in self._domain_options)
             return f"{problem}; call it by one of these, {named}or give it a token (--token)"
         if self._app_for(scope) is not self._app:  # a sandbox has pages of its own
             return ""
-        problem = loopback.foreign_origin(headers.get("origin"))
+        problem = origin_check.foreign_origin(headers.get("origin"))
         return f"{problem} without a token (--token)" if problem else ""
 
     def _record(

@@ -10,7 +10,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from air.config import BaseConfig
-from air.loopback import is_loopback
+from air.origin_check import is_loopback
 from air.sandbox.contract.box import BoxLimits, BoxSpec
 
 HEALTHY = "ok"

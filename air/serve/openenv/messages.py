@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field
 
 from air.serve.episodes.client_episode import Turn, UnknownTool
 from air.serve.episodes.offered_tasks import Schema
-from air.serve.episodes.task_list import StrictBody
+from air.serve.episodes.task_routes import StrictBody
 
 
 class Reset(StrictBody):

@@ -19,9 +19,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from air import json_lines
 from air.errors import ConfigError
-from air.serve.episodes import task_list
+from air.serve.episodes import task_routes
 from air.serve.episodes.server import EpisodesServer, Full
-from air.serve.episodes.task_list import NAME, Refused, answering
+from air.serve.episodes.task_routes import NAME, Refused, answering
 from air.serve.http.app import Protocol, body_of
 from air.serve.openenv import messages
 from air.serve.openenv.session import Session, rpc
@@ -79,7 +79,7 @@ class OpenEnv(Protocol):
             Route("/reset", answering(refused), methods=["POST"]),
             Route("/step", answering(refused), methods=["POST"]),
             Route("/state", answering(refused)),
-            *task_list.routes(self._server),
+            *task_routes.routes(self._server),
         ]
 
     async def _serve(self, socket: WebSocket) -> None:

@@ -16,7 +16,7 @@ from air.aio import cancel_and_wait, wait_shielded
 from air.errors import UsageError
 from air.serve.episodes.client_episode import ClientEpisode, EpisodeFailed, NoRunningEpisode
 from air.serve.episodes.server import EpisodesServer
-from air.serve.episodes.task_list import problems
+from air.serve.episodes.task_routes import problems
 from air.serve.openenv import messages
 
 MOST_WAITING = 64

@@ -19,10 +19,10 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from air.aio import cancel_and_wait
-from air.serve.episodes import task_list
+from air.serve.episodes import task_routes
 from air.serve.episodes.offered_tasks import Schema
 from air.serve.episodes.server import EpisodesServer
-from air.serve.episodes.task_list import NAME, Refused, StrictBody, answering, check
+from air.serve.episodes.task_routes import NAME, Refused, StrictBody, answering, check
 from air.serve.http.app import Protocol
 from air.serve.ors import events
 from air.serve.ors.sessions import Session, Sessions
@@ -92,7 +92,7 @@ class Ors(Protocol):
                 for method, each, path in named
                 for prefix in PREFIXES
             ),
-            *task_list.routes(self._server, PREFIXES),
+            *task_routes.routes(self._server, PREFIXES),
         ]
 
     async def _version(self, _: Request) -> dict[str, str]:
@@ -108,7 +108,7 @@ class Ors(Protocol):
         return events.stream(stream())
 
     async def _create(self, request: Request) -> dict[str, str]:
-        wanted = await task_list.body(request, _Create, self._server.config.max_body_mb)
+        wanted = await task_routes.body(request, _Create, self._server.config.max_body_mb)
         if wanted.env_name not in (None, NAME):
             raise Refused(404, f"unknown environment {wanted.env_name!r}: it is {NAME!r}")
         if wanted.toolset_name is not None:
@@ -148,7 +148,7 @@ class Ors(Protocol):
     async def _call(self, request: Request) -> Response:
         check(request)
         session = self._session(request)
-        wanted = await task_list.body(request, _Call, self._server.config.max_body_mb)
+        wanted = await task_routes.body(request, _Call, self._server.config.max_body_mb)
         task_id = wanted.task_id or session.call(wanted.name, wanted.input)
         call = session.find(task_id)
         if call is not None:

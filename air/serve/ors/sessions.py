@@ -20,7 +20,7 @@ from air.serve.episodes.client_episode import (
     UnknownTool,
 )
 from air.serve.episodes.server import EpisodesServer, Full
-from air.serve.episodes.task_list import Refused
+from air.serve.episodes.task_routes import Refused
 
 MOST_CALLS = 8
 """The maximum number of tool calls in one session that have not ended. Further calls are refused."""

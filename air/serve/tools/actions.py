@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from air import json_schema
-from air.tools.open_tools import MOST_ARGUMENTS
+from air.tools.episode_tools import MOST_ARGUMENTS
 
 FENCE = "```"
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from air.errors import AirError
-from air.sandbox.images import contexts
-from air.sandbox.images.contexts import WantedImage
+from air.sandbox.images import build_contexts
+from air.sandbox.images.build_contexts import WantedImage
 from air.tasks.sources.harbor import ids
 from air.tasks.sources.harbor.folder import HarborFolder
 from air.tasks.sources.harbor.schema import Step
@@ -20,7 +20,7 @@ def agent_image(folder: HarborFolder) -> str:
 
     Raises MissingError if the task has neither an image nor a Dockerfile.
     """
-    return folder.config.environment.docker_image or contexts.tag(folder.path / "environment")
+    return folder.config.environment.docker_image or build_contexts.tag(folder.path / "environment")
 
 
 def verifier_image(folder: HarborFolder, step: Step | None = None) -> str | None:
@@ -30,7 +30,7 @@ def verifier_image(folder: HarborFolder, step: Step | None = None) -> str | None
     if folder.config.verifier_mode(step) != "separate":
         return None
     source = folder.verifier_image(step)
-    return contexts.tag(source) if isinstance(source, Path) else source
+    return build_contexts.tag(source) if isinstance(source, Path) else source
 
 
 def wanted(folder: HarborFolder) -> Iterator[WantedImage]:

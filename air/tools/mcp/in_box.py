@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
     from mcp.shared.message import SessionMessage
 
-    from air.sandbox.contract.running import RunningCommand
+    from air.sandbox.contract.running_command import RunningCommand
 
 MOST_NOISE = 1000
 """During one call, a program may print at most this number of lines that are not protocol messages, such as

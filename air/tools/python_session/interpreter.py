@@ -22,7 +22,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from air.errors import BoxCommandError, BoxDiedError
 from air.sandbox.contract.box import Box, BoxSpec
-from air.sandbox.contract.running import RunningCommand, StreamName
+from air.sandbox.contract.running_command import RunningCommand, StreamName
 from air.tools.base import Reply, Tool, ToolContext, ToolError, tool
 from air.tools.load import ToolSettings
 

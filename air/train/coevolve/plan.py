@@ -32,7 +32,7 @@ from air.train.coevolve.files import (
 )
 from air.train.coevolve.sides import Side, Training, free_device, read_side
 from air.train.config.coevolve_config import CoevolveConfig
-from air.train.evaluation.recorded import Evaluation
+from air.train.evaluation.resumable_evaluation import Evaluation
 from air.train.evaluation.settings import Settings
 from air.train.prime_rl.training import PrimeTraining
 from air.worlds.proposals.posed import read_rows, tool_set

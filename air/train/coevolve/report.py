@@ -12,7 +12,7 @@ from typing import Any
 from air import json_lines, paths
 from air.rewards.proposals.agreement import Agreement, Definition, agreement, equal_answers, p_hat
 from air.rewards.proposals.novelty import MOST_TEXTS, clusters
-from air.rewards.proposals.payment import REWARDS, Proposal, Weights
+from air.rewards.proposals.proposer_reward import REWARDS, Proposal, Weights
 from air.train.coevolve.files import ANSWERED, JSON_FILE, PROPOSER, ROWS, TEXT_FILE
 from air.train.coevolve.plan import Plan
 from air.train.config.coevolve_config import CoevolveConfig

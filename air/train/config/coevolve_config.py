@@ -80,7 +80,7 @@ class AnswersConfig(BaseConfig):
 
 class PaymentConfig(BaseConfig):
     """Settings in the table `[payment]` of a co-evolution: how the reward of a proposal (a question that the
-    proposer wrote, with its own answer) is computed (see `air.rewards.proposals.payment`)."""
+    proposer wrote, with its own answer) is computed (see `air.rewards.proposals.proposer_reward`)."""
 
     reward: Definition = "as_coded"
     """The definition of the reward and of p̂ in the proposer's training: `as_coded` (as in Agent0's code) or

@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from air.config import BaseConfig
-from air.train.algorithms import Estimator, imported
+from air.train.algorithms import Estimator, custom_estimator
 from air.train.config.curriculum_config import LevelsConfig, TurnStagesConfig
 from air.train.config.further_models_config import ReferenceConfig, ValueModelConfig
 from air.train.config.loss_options import KLConfig
@@ -32,19 +32,19 @@ class EstimatorConfig(BaseConfig):
     @field_validator("import_path")
     @classmethod
     def _importable(cls, value: str) -> str:
-        imported.find(value)
+        custom_estimator.find(value)
         return value
 
     @model_validator(mode="after")
     def _callable(self) -> Self:
-        imported.check_kwargs(self.import_path, self.kwargs)
+        custom_estimator.check_kwargs(self.import_path, self.kwargs)
         return self
 
     def load(self) -> Estimator:
         """Imports the user's function, and returns an estimator: a function that takes the list of a group's
         rewards and calls the user's function with it and `kwargs`. Raises ValueError if the function cannot
         be imported."""
-        return imported.load(self.import_path, self.kwargs)
+        return custom_estimator.load(self.import_path, self.kwargs)
 
 
 def usable_cores() -> int:

@@ -8,7 +8,7 @@ from typing import get_args
 
 from air import json_lines
 from air.train.algorithms import AlgoConfig, AlgorithmConfig
-from air.train.diagnosis import episodes, learning, weights
+from air.train.diagnosis import episodes, learning, sampler_checks
 from air.train.diagnosis.finding import Finding
 from air.train.diagnosis.limits import LIMITS
 from air.train.diagnosis.series import Row
@@ -18,8 +18,8 @@ Check = Callable[[Sequence[Row], int], Finding | None]
 lines of `metrics.jsonl`, and the number of steps over which means are taken. It returns a finding, or None if
 it does not find the problem."""
 ALWAYS: tuple[Check, ...] = (
-    weights.stale_weights,
-    weights.mismatch,
+    sampler_checks.stale_weights,
+    sampler_checks.mismatch,
     episodes.failed_episodes,
     episodes.failures_on_one_task,
     episodes.ungraded_task,

@@ -18,14 +18,14 @@ from torch import Tensor
 from air.errors import ConfigError
 from air.train.model.logprobs import head_logits
 from air.train.model.policy import Policy
-from air.train.tree.pack import MicroBatch, pack
-from air.train.tree.sample import Sample
-from air.train.tree.statistics import (
+from air.train.tree.entry_logprobs import (
     Reference,
     batch_hidden_states,
     entry_statistics,
     mask_cost,
 )
+from air.train.tree.pack import MicroBatch, pack
+from air.train.tree.sample import Sample
 
 
 class InProcessModel(Reference, Protocol):

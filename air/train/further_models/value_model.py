@@ -23,9 +23,9 @@ from air.train.config.further_models_config import ValueModelConfig
 from air.train.further_models.frozen_model import by_sample
 from air.train.model.optimizer import optimizer, update
 from air.train.model.policy import Policy
+from air.train.tree.entry_logprobs import batch_hidden_states, mask_cost
 from air.train.tree.pack import MicroBatch, pack
 from air.train.tree.sample import Sample
-from air.train.tree.statistics import batch_hidden_states, mask_cost
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ from air.train import monitors
 from air.train.config import overrides
 from air.train.config.run_config import RunConfig
 from air.train.curriculum import Curriculum
-from air.train.diagnosis.exactness import Exactness, warn_of_drift
-from air.train.loop import branches, run_folder
+from air.train.diagnosis.logprob_mismatch import Exactness, warn_of_drift
+from air.train.loop import resume_branches, run_folder
 from air.train.loop.failures import Failures, check_breakers
 from air.train.loop.metrics import StepRow, warn_of_branches
 from air.train.loop.progress import Progress
@@ -147,8 +147,8 @@ class EmbeddedRun:
         results of those later steps into a folder under `branches/` in the run's folder. Reads the remaining
         lines of `metrics.jsonl` into the outcome, and tells the user where the run resumes."""
         begun = run_folder.is_begun(self.folder)
-        branch = branches.move_later_results(self.folder, self._done)
-        self.outcome.rows = branches.metrics(self.folder)
+        branch = resume_branches.move_later_results(self.folder, self._done)
+        self.outcome.rows = resume_branches.metrics(self.folder)
         if self._done:
             self.progress.say(f"resuming after step {self._done}")
         elif begun:

@@ -22,7 +22,7 @@ from air.errors import MissingError, UsageError
 from air.train.config import overrides
 from air.train.config.sft_config import SFTRunConfig
 from air.train.devices import device
-from air.train.loop import branches, run_folder
+from air.train.loop import resume_branches, run_folder
 from air.train.model import adapters, checkpoint
 from air.train.model.demonstrations import read_examples
 from air.train.model.policy import Policy, load
@@ -181,7 +181,7 @@ def _move_later_results(config: SFTRunConfig, step: int, say: Callable[[str], No
     results of those later steps into a new folder under `branches/` in the run's folder, and tells the user
     through `say`. Writes `sft.json` into the new folder, changed so that it describes a run with this
     folder's path and name."""
-    branch = branches.move_later_results(config.folder, step)
+    branch = resume_branches.move_later_results(config.folder, step)
     if branch is None:
         return
     named = config.run.model_copy(update={"name": branch.name})

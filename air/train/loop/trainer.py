@@ -24,9 +24,9 @@ from air.train.model.heap import return_large_blocks
 from air.train.model.optimizer import learning_rate, optimizer, restore, update
 from air.train.model.policy import Policy
 from air.train.model.recompute import check_layers, recomputed
+from air.train.tree.entry_logprobs import Reference, entry_statistics, mask_cost
 from air.train.tree.pack import MicroBatch, pack
 from air.train.tree.sample import Sample
-from air.train.tree.statistics import Reference, entry_statistics, mask_cost
 
 Listener = Callable[[Sample, Tensor], None]
 """A callback for each sample on which the policy is trained. Its arguments are the sample, and a CPU tensor

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from air.aio import cancelled_by_signals
 from air.errors import UsageError
 from air.train.evaluation.local_model import loaded
-from air.train.evaluation.recorded import Evaluation
+from air.train.evaluation.resumable_evaluation import Evaluation
 from air.train.loop import run_folder
 from air.train.matrix.plan import Plan, TrainedRow
 from air.train.matrix.training import OpenTrainingLog, train

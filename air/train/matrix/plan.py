@@ -23,7 +23,7 @@ from air.errors import ConfigError, UsageError
 from air.train.config import overrides
 from air.train.config.matrix_config import BASE, MatrixConfig
 from air.train.config.run_config import RunConfig
-from air.train.evaluation.recorded import Evaluation
+from air.train.evaluation.resumable_evaluation import Evaluation
 from air.train.evaluation.settings import Settings, with_default_turn_limit
 from air.train.matrix.files import CELLS, FILE, RUNS
 

@@ -20,7 +20,7 @@ import torch
 
 from air.errors import MissingError, UsageError
 from air.train.config.model_options import LoRAConfig
-from air.train.model import adapters, agreement
+from air.train.model import adapters, attention_mask_check
 from air.train.model.attention import check_supported
 from air.train.model.tokenizer import END_OF_TEXT, IM_END, build_tokenizer
 
@@ -214,7 +214,7 @@ def load(
     elif lora is not None:
         adapters.add(model, lora, name)
     model.to(torch.device(device)).eval()
-    agreement.check(model, name)
+    attention_mask_check.check(model, name)
     return Policy(model, tokenizer, name)
 
 

@@ -26,9 +26,9 @@ from air.train.model.heap import return_large_blocks
 from air.train.model.optimizer import learning_rate, optimizer, restore, update
 from air.train.model.policy import Policy
 from air.train.model.recompute import check_layers, recomputed
+from air.train.tree.entry_logprobs import entry_statistics, mask_cost
 from air.train.tree.pack import pack
 from air.train.tree.sample import Sample
-from air.train.tree.statistics import entry_statistics, mask_cost
 
 logger = logging.getLogger(__name__)
 OnStep = Callable[[dict[str, float]], None]

@@ -7,7 +7,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from air import loopback
+from air import origin_check
 
 
 class RefusingOtherSites:
@@ -21,8 +21,8 @@ class RefusingOtherSites:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             headers = Headers(scope=scope)
-            problem = loopback.foreign_host(headers.getlist("host"))
-            problem = problem or loopback.foreign_origin(headers.get("origin"))
+            problem = origin_check.foreign_host(headers.getlist("host"))
+            problem = problem or origin_check.foreign_origin(headers.get("origin"))
             if problem:
                 await PlainTextResponse(problem, 403)(scope, receive, send)
                 return

@@ -1,10 +1,10 @@
 """Checks that sampler and trainer compute the same probabilities, before air's own inference server answers
 requests.
 
-Loading a model already checks that the model follows attention masks (`air.train.model.agreement`). But the
-sampler also reads keys and values from a cache, in which requests share a prefix. Some models may use such a
-cache in another way. Without this check, they would be trained on wrong log-probabilities, and no error would
-be raised.
+Loading a model already checks that the model follows attention masks (`air.train.model.attention_mask_check`).
+But the sampler also reads keys and values from a cache, in which requests share a prefix. Some models may use
+such a cache in another way. Without this check, they would be trained on wrong log-probabilities, and no error
+would be raised.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 
 from air.errors import UsageError
-from air.train.model.agreement import FAILURES, LIMITS, short
+from air.train.model.attention_mask_check import FAILURES, LIMITS, short
 from air.train.model.logprobs import token_logprobs
 from air.train.model.policy import Policy
 from air.train.serving.sampler import Row, Sampler, SamplingParams

@@ -36,7 +36,7 @@ from starlette.routing import Route
 
 from air import json_lines
 from air.errors import InferenceError, UsageError
-from air.loopback import is_loopback
+from air.origin_check import is_loopback
 from air.sandbox.contract import ownership
 from air.train.model.policy import Policy
 from air.train.serving import protocol, self_check

@@ -5,7 +5,7 @@ its ancestors (the tokens before it in its sample) and itself.
 attention), attention is computed faster: the row is divided into runs. A run is a range of tokens in which
 every token's parent (the preceding token of its sample) is the token directly before it in the row. The
 queries of a run are compared only with the run's ancestors and the run itself, so pairs of tokens in
-different branches cost nothing. On a CPU, the module `run_attention` is faster still.
+different branches cost nothing. On a CPU, the module `fused_attention` is faster still.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from air.train.tree.build import Ints
-from air.train.tree.run_attention import AttentionCall, Ranges, RunAttention, joined
+from air.train.tree.fused_attention import AttentionCall, Ranges, RunAttention, joined
 
 QUERIES = 256
 """The largest number of queries for which one attention call computes a run (consecutive tokens, each the

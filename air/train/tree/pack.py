@@ -21,7 +21,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from air.train.model.padding import micro_batches
+from air.train.model.batch_by_length import micro_batches
 from air.train.tree.attention import TreeMask
 from air.train.tree.build import TokenTree, build, in_order, shared_prefix
 from air.train.tree.sample import Sample

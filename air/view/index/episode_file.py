@@ -11,7 +11,7 @@ from air.errors import ConfigError
 from air.json_lines import Mark, Tail, load
 from air.view.index.facts import Facts, Place, read_lines
 from air.view.index.items import Item, items
-from air.view.index.tables import translated
+from air.view.index.sqlite_schema import translated
 
 
 @dataclass(frozen=True)

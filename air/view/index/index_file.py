@@ -21,7 +21,7 @@ from air.errors import MissingError
 from air.json_lines import Mark, Tail, changed
 from air.view.index.facts import Facts, integer, number, read_lines, text, whole
 from air.view.index.run_discovery import LOGS, NOT_TRAJECTORIES
-from air.view.index.tables import FACTS, PLACES, file_of, opened, translated
+from air.view.index.sqlite_schema import FACTS, PLACES, file_of, opened, translated
 
 BATCH_FILES = 200
 """The number of trajectory files (recordings of episodes) that are read in one transaction of the database.

@@ -16,7 +16,7 @@ from air.json_lines import load
 from air.trajectories import metric_rows
 from air.view.index.facts import Place
 from air.view.index.index_file import IndexFile
-from air.view.index.tables import (
+from air.view.index.sqlite_schema import (
     COLUMNS,
     JOINED,
     PLACES,
@@ -26,7 +26,7 @@ from air.view.index.tables import (
     episode_of,
     translated,
 )
-from air.view.index.tables import where as condition
+from air.view.index.sqlite_schema import where as condition
 from air.view.render.metric_series import TIMES
 
 __all__ = ["SORTS", "Episode", "Filter", "RunIndex"]

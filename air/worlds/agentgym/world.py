@@ -18,9 +18,9 @@ from typing import Any
 from air import aio
 from air.actions.base import Action
 from air.json_schema import not_plain
-from air.worlds.agentgym.attempt import Attempt
 from air.worlds.agentgym.client import clean
 from air.worlds.agentgym.environment import ActionResult, Environment, Unsendable
+from air.worlds.agentgym.failure_rerun import Attempt
 from air.worlds.agentgym.session import ERROR_BODY, Session
 from air.worlds.agentgym.sessions import sessions_of
 from air.worlds.base import Observation, Step

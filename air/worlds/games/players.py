@@ -12,7 +12,7 @@ from typing import Protocol
 
 from air.actions.base import Action
 from air.worlds.base import World
-from air.worlds.games import sokoban_plan, tetris_plan
+from air.worlds.games import sokoban_solver, tetris_solver
 from air.worlds.games.blocksworld import Blocksworld, distances, moved, neighbours
 from air.worlds.games.game import Game
 from air.worlds.games.sokoban import Sokoban
@@ -56,12 +56,12 @@ class SolverPlayer:
 
 
 def _sokoban(game: Game) -> list[str] | None:
-    return sokoban_plan.solve(game.text())
+    return sokoban_solver.solve(game.text())
 
 
 def _tetris(game: Game) -> list[str] | None:
     assert isinstance(game, Tetris)
-    return tetris_plan.best(game)
+    return tetris_solver.best(game)
 
 
 def _blocksworld(game: Game) -> list[str] | None:

@@ -13,7 +13,7 @@ from typing import Any
 from air.actions.base import Action
 from air.errors import InfrastructureError
 from air.worlds.base import Observation, Step
-from air.worlds.ors.attempt import REFUSED, Attempt, Call, send
+from air.worlds.ors.failure_rerun import REFUSED, Attempt, Call, send
 from air.worlds.ors.options import OrsOptions
 from air.worlds.ors.result import prompt_text, read
 from air.worlds.ors.session import CallError, Session

@@ -34,7 +34,7 @@ from air.rewards.proposals.agreement import (
     p_hat,
 )
 from air.rewards.proposals.novelty import MOST_TEXTS, Window
-from air.rewards.proposals.payment import REWARDS, Proposal, Weights
+from air.rewards.proposals.proposer_reward import REWARDS, Proposal, Weights
 from air.rewards.proposals.reading import LONGEST_QUESTION, Malformed, Question, read
 from air.worlds.base import Observation, Step
 from air.worlds.proposals.comparison_threads import compare_in_thread

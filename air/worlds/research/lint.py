@@ -29,7 +29,7 @@ AT_ONCE = os.cpu_count() or 1
 """The maximum number of linter processes that run at the same time in each event loop. Further edits wait."""
 _LONGEST_REASON = 200
 _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
-_PROGRAM = Path(__file__).with_name("lint_rules.py")
+_PROGRAM = Path(__file__).with_name("lint_worker.py")
 
 
 @dataclass(frozen=True)

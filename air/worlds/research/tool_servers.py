@@ -13,12 +13,12 @@ from air.errors import StagingError
 from air.sandbox.contract.box import Box
 from air.tasks.rules import ToolServer
 from air.tools.base import Reply, Tool
+from air.tools.episode_tools import OpenTools
 from air.tools.mcp.connection import Channel
 from air.tools.mcp.in_box import ProgramChannel
 from air.tools.mcp.listing import Listed, listing
 from air.tools.mcp.remote import RemoteChannel
 from air.tools.mcp.server import Server
-from air.tools.open_tools import OpenTools
 from air.tools.tool_set import ToolSet
 from air.worlds.base import Observation
 

@@ -13,7 +13,15 @@ import pytest_asyncio
 
 from air.errors import BoxDiedError, BoxEndedError, BoxStartError, ConfigError, MissingError
 from air.sandbox import conformance, open_box
-from air.sandbox.conformance import commands, copies, limits, paths, running, sessions, snapshots
+from air.sandbox.conformance import (
+    commands,
+    file_transfer,
+    limits,
+    read_write,
+    running,
+    sessions,
+    snapshots,
+)
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Box, BoxLimits, BoxSpec
 from air.sandbox.docker import container_spec, engine, oci_runtime
@@ -71,7 +79,7 @@ async def shared_box() -> AsyncIterator[SharedBox]:
 
 def _shares(check: conformance.Check) -> bool:
     """Whether a check can be run in a box that others used: of what a box does, not of what it withstands."""
-    topics = (commands, copies, limits, paths, running, sessions)
+    topics = (commands, file_transfer, limits, read_write, running, sessions)
     usual = not check.limits and not check.second_user and not check.name.startswith("closing-")
     return usual and any(check in topic.CHECKS for topic in topics)
 

@@ -197,7 +197,7 @@ async def _with_mounted_python(spec: BoxSpec) -> Box:
 
 TWO_BOXES = """
 import asyncio, json, logging
-from air.sandbox.docker import engine, limit_check
+from air.sandbox.docker import engine, engine_support
 from air.sandbox import open_box
 from air.sandbox.contract.box import BoxSpec
 
@@ -205,7 +205,7 @@ async def main():
     logging.basicConfig(format="said: %(message)s")
     for _ in range(2):
         async with await open_box(BoxSpec()) as box:
-            print(json.dumps(limit_check.ignored_limits(engine.client().inspect_container(box.id))))
+            print(json.dumps(engine_support.ignored_limits(engine.client().inspect_container(box.id))))
 
 asyncio.run(main())
 """

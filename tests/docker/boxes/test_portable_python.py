@@ -24,7 +24,7 @@ from air.sandbox.contract.shell import Shell
 from air.sandbox.docker import container_spec, engine, portable_python
 from air.sandbox.guest import copy_python
 from air.sandbox.network import egress_proxy
-from air.sandbox.ops import attach
+from air.sandbox.ops import container_exec
 from air.sandbox.pool.box_pool import Pool
 from tests.docker.client import box_with_python, boxes_of, docker_client
 from tests.processes import running
@@ -267,7 +267,7 @@ async def test_a_persons_command_in_an_image_without_python(busybox: str) -> Non
         printed: list[bytes] = []
         argv = ["sh", "-c", "id -u; pwd; ulimit -Hn; exit 7"]
         code = await asyncio.to_thread(
-            attach.run, box.id, argv, show=lambda _, data: printed.append(data)
+            container_exec.run, box.id, argv, show=lambda _, data: printed.append(data)
         )
         assert (code, b"".join(printed)) == (7, b"1000\n/workspace\n4096\n")
 

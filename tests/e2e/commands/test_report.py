@@ -13,7 +13,7 @@ from air.rewards.normalise import phi_on
 from air.tasks import load
 from air.train.evaluation.scripted_agent import demonstrate
 from air.train.loop.rollout import Rollout
-from air.trajectories.report import read_run
+from air.trajectories.run_comparison import read_run
 from tests.e2e.commands.test_commands import bad, command
 
 TASKS = ["titanic", "prisonersDilemma"]

@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from air.errors import InfrastructureError, UsageError
-from air.serve.evaluate.protocol import Evaluate, opened
+from air.serve.evaluate.server import Evaluate, opened
 from air.serve.evaluate.settings import EvaluateConfig
 from air.serve.http.app import application
 from air.serve.http.log import Log

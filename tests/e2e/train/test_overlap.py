@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from air.train.diagnosis.exactness import EXACT
+from air.train.diagnosis.logprob_mismatch import EXACT
 from air.train.model import policy as policies
 from air.trajectories import load, trajectory_files
 from tests.e2e.commands.test_commands import command

@@ -26,7 +26,7 @@ from air.train.evaluation.play import served
 from air.train.loop.rollout import seeded
 from air.train.model import policy as policies
 from air.trajectories import trained_tokens
-from air.trajectories.report import read_run
+from air.trajectories.run_comparison import read_run
 from tests.e2e.commands.test_commands import bad, command
 from tests.e2e.conftest import research, run_toml, train
 from tests.fork_server import ForkedCommand, of_this_run

@@ -15,7 +15,7 @@ import pytest
 from air.serve.http.app import application
 from air.serve.http.log import Log
 from air.serve.http.metrics import Metrics
-from air.serve.rollouts.protocol import Rollouts, opened
+from air.serve.rollouts.server import Rollouts, opened
 from air.serve.rollouts.settings import RolloutsConfig
 from air.testing import Letters, ScriptedServer, reasoned, replies
 from air.train.model.policy import load

@@ -27,12 +27,12 @@ from air.serve.http.server import bind, http_config, url
 from air.serve.http.settings import ServeConfig
 from air.serve.openenv.protocol import OpenEnv
 from air.serve.ors.protocol import Ors
-from air.serve.rollouts import protocol as rollouts
+from air.serve.rollouts import server as rollouts
 from air.serve.rollouts.settings import RolloutsConfig
 from air.serve.tools import server as tools_server
 from air.serve.tools.chat import Chat
-from air.serve.tools.observations import Observations
 from air.serve.tools.settings import ToolsConfig
+from air.serve.tools.verl_tool_protocol import Observations
 from tests.until import until
 
 Opened = tuple[BaseServer, Sequence[Protocol]]

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from air.sandbox.ops.doctor import Finding
-from air.serve.http.check import examine
+from air.serve.http.server_check import examine
 from tests.tools_server import running
 
 FULL = {

@@ -14,7 +14,7 @@ from air.errors import InfrastructureError
 from air.serve.episodes.client_episode import ClientEpisode
 from air.serve.episodes.offered_tasks import OfferedWorld
 from air.serve.episodes.server import EpisodesServer
-from air.serve.episodes.task_list import Refused
+from air.serve.episodes.task_routes import Refused
 from air.serve.ors import sessions
 from air.serve.ors.protocol import Ors
 from air.worlds import sources

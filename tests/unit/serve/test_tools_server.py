@@ -13,8 +13,8 @@ import pytest
 
 from air.cli.main import main
 from air.errors import ConfigError, MissingError
-from air.serve.tools.observations import LONGEST_REPLY
 from air.serve.tools.settings import ToolsConfig
+from air.serve.tools.verl_tool_protocol import LONGEST_REPLY
 from tests.tools_server import BOX, Served, serving
 from tests.until import until
 

@@ -14,7 +14,7 @@ from air.errors import ConfigError, MissingError, UsageError
 from air.trajectories import Recorder
 from air.trajectories.outcome import read_outcome
 from air.trajectories.performance_profile import BASELINE
-from air.trajectories.report import Row, TaskFailures, compare, read_run
+from air.trajectories.run_comparison import Row, TaskFailures, compare, read_run
 
 X = {"task": "x", "metric": "accuracy", "direction": "higher", "baseline": 0.4}
 Y = {"task": "y", "metric": "loss", "direction": "lower", "baseline": 4.0}

@@ -15,7 +15,7 @@ from air.trajectories import Recorder
 from air.view.index.index_file import IndexFile
 from air.view.index.run_discovery import discover
 from air.view.index.run_index import Filter, RunIndex
-from air.view.index.tables import file_of, sort_order
+from air.view.index.sqlite_schema import file_of, sort_order
 
 
 @pytest.fixture(autouse=True)

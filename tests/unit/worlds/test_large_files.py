@@ -14,7 +14,7 @@ from air.tools.workbench.box_files import TextFile
 from air.tools.workbench.lines import Lines
 from air.worlds.base import Refusal
 from air.worlds.research import lint
-from air.worlds.research.lint_rules import judge
+from air.worlds.research.lint_worker import judge
 from air.worlds.research.memory import NOTE_BYTES, Memory
 from air.worlds.research.search import in_file
 from tests.growth import MOST, growth

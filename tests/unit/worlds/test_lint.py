@@ -133,7 +133,7 @@ def linters() -> int:
         try:
             parent = status.read_text().rpartition(")")[2].split()[1]
             if parent == str(os.getpid()):
-                count += "lint_rules.py" in (status.parent / "cmdline").read_text()
+                count += "lint_worker.py" in (status.parent / "cmdline").read_text()
         except (FileNotFoundError, ProcessLookupError):
             continue
     return count

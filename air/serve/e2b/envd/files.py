@@ -23,9 +23,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from air.errors import AirError, BoxDiedError
-from air.serve.e2b.envd import wire
+from air.serve.e2b.envd import connect_protocol
 from air.serve.e2b.errors import STATUS, ApiError, RpcError, SandboxGone
-from air.serve.e2b.program import Program
+from air.serve.e2b.helper_program import Program
 from air.serve.e2b.sandbox import Sandbox
 from air.serve.http.bodies import mark_body_forwarded
 
@@ -92,7 +92,7 @@ def _as_api(error: RpcError) -> ApiError:
 
 
 def _user(request: Request) -> str:
-    return request.query_params.get("username") or wire.user_of(request)
+    return request.query_params.get("username") or connect_protocol.user_of(request)
 
 
 async def _download(sandbox: Sandbox, request: Request) -> Response:

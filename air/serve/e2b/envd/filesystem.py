@@ -14,10 +14,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from air.errors import AirError, BoxDiedError
-from air.serve.e2b.envd import wire
-from air.serve.e2b.envd.wire import Message
+from air.serve.e2b.envd import connect_protocol
+from air.serve.e2b.envd.connect_protocol import Message
 from air.serve.e2b.errors import RpcError, SandboxGone
-from air.serve.e2b.program import Program
+from air.serve.e2b.helper_program import Program
 from air.serve.e2b.sandbox import Sandbox
 
 MOST_EVENTS = 10_000
@@ -39,26 +39,26 @@ def entry_of(entry: dict[str, Any]) -> Message:
 
 
 async def stat(files: Program, user: str, message: Message) -> Message:
-    wire.refuse_unknown(message, "path")
+    connect_protocol.refuse_unknown(message, "path")
     answer, _ = await files.ask("stat", user=user, path=_text(message, "path"))
     return {"entry": entry_of(answer["entry"])}
 
 
 async def make_folder(files: Program, user: str, message: Message) -> Message:
-    wire.refuse_unknown(message, "path")
+    connect_protocol.refuse_unknown(message, "path")
     answer, _ = await files.ask("mkdir", user=user, path=_text(message, "path"))
     return {"entry": entry_of(answer["entry"])}
 
 
 async def move(files: Program, user: str, message: Message) -> Message:
-    wire.refuse_unknown(message, "source", "destination")
+    connect_protocol.refuse_unknown(message, "source", "destination")
     source, destination = _text(message, "source"), _text(message, "destination")
     answer, _ = await files.ask("move", user=user, source=source, destination=destination)
     return {"entry": entry_of(answer["entry"])}
 
 
 async def list_folder(files: Program, user: str, message: Message) -> Message:
-    wire.refuse_unknown(message, "path", "depth")
+    connect_protocol.refuse_unknown(message, "path", "depth")
     depth = message.get("depth") or 1
     if not isinstance(depth, int) or depth < 1:
         raise RpcError("invalid_argument", "depth should be at least 1")
@@ -67,7 +67,7 @@ async def list_folder(files: Program, user: str, message: Message) -> Message:
 
 
 async def remove(files: Program, user: str, message: Message) -> Message:
-    wire.refuse_unknown(message, "path")
+    connect_protocol.refuse_unknown(message, "path")
     await files.ask("remove", user=user, path=_text(message, "path"))
     return {}
 
@@ -135,7 +135,7 @@ class Watchers:
     async def add(self, user: str, message: Message) -> tuple[int, Watcher]:
         """Starts to watch the folder `path` that a request's message names, as the account `user`. Returns
         the number and the object of the new watcher."""
-        wire.refuse_unknown(
+        connect_protocol.refuse_unknown(
             message, "path", "recursive", "includeEntry", "include_entry", "allowNetworkMounts",
             "allow_network_mounts",
         )  # fmt: skip
@@ -155,7 +155,7 @@ class Watchers:
     def of(self, message: Message) -> Watcher:
         """Returns the watcher whose id (`watcherId`) a request's message contains. Raises RpcError if there
         is none."""
-        wire.refuse_unknown(message, "watcherId", "watcher_id")
+        connect_protocol.refuse_unknown(message, "watcherId", "watcher_id")
         ident = message.get("watcherId") or message.get("watcher_id")
         if ident not in self.polled:
             raise RpcError("not_found", f"watcher with id {ident} not found")
@@ -179,21 +179,21 @@ async def watch_folder(sandbox: Sandbox, request: Request) -> Response:
     """Handles the call `WatchDir`: responds with a stream of the changes in a folder, until the client
     disconnects or the time limit of the call passes."""
     try:
-        message = await wire.only_message(request)
+        message = await connect_protocol.only_message(request)
         watchers = watchers_of(sandbox)
         async with sandbox.use():
-            number, watcher = await watchers.add(wire.user_of(request), message)
+            number, watcher = await watchers.add(connect_protocol.user_of(request), message)
     except RpcError as error:
-        return wire.stream_error(error)
-    seconds = wire.deadline(request)
+        return connect_protocol.stream_error(error)
+    seconds = connect_protocol.deadline(request)
     changes = _changes(sandbox, watchers, number, watcher, seconds)
-    return wire.stream(request, changes, {"start": {}}, keepalive={"keepalive": {}})
+    return connect_protocol.stream(request, changes, {"start": {}}, keepalive={"keepalive": {}})
 
 
 async def _changes(
     sandbox: Sandbox, watchers: Watchers, number: int, watcher: Watcher, seconds: float | None
 ) -> AsyncIterator[Message]:
-    end = wire.end_of(seconds)
+    end = connect_protocol.end_of(seconds)
     try:
         async with sandbox.use():
             while True:
@@ -249,9 +249,9 @@ def _text(message: Message, name: str) -> str:
 def _single(call: Callable[[Sandbox, str, Message], Awaitable[Message]]) -> Call:
     async def answer(sandbox: Sandbox, request: Request) -> Response:
         try:
-            message = await wire.call_message(request)
+            message = await connect_protocol.call_message(request)
             async with sandbox.use():
-                return JSONResponse(await call(sandbox, wire.user_of(request), message))
+                return JSONResponse(await call(sandbox, connect_protocol.user_of(request), message))
         except RpcError as error:
             return error.response()
 

@@ -15,10 +15,10 @@ from starlette.responses import JSONResponse, Response
 
 from air.errors import BoxCommandError, BoxDiedError, BoxFileError
 from air.sandbox.contract.box import ExecResult
-from air.sandbox.contract.running import RunningCommand
-from air.serve.e2b.envd import wire
+from air.sandbox.contract.running_command import RunningCommand
+from air.serve.e2b.envd import connect_protocol
 from air.serve.e2b.envd.accounts import Account, account
-from air.serve.e2b.envd.wire import Message
+from air.serve.e2b.envd.connect_protocol import Message
 from air.serve.e2b.errors import RpcError, SandboxGone
 from air.serve.e2b.sandbox import Sandbox
 from air.serve.http.bodies import mark_body_forwarded
@@ -32,17 +32,17 @@ async def start(sandbox: Sandbox, request: Request) -> Response:
     """Handles the call `Start`: starts a process in the sandbox, and responds with a stream of its output. If
     the client disconnects, the process continues."""
     try:
-        message = await wire.only_message(request)
-        wire.refuse_unknown(message, "process", "pty", "tag", "stdin")
+        message = await connect_protocol.only_message(request)
+        connect_protocol.refuse_unknown(message, "process", "pty", "tag", "stdin")
         async with _box_errors_as_rpc(sandbox):
             configs = await _running_configs(sandbox)
             command, config = await _started(sandbox, request, message)
     except RpcError as error:
-        return wire.stream_error(error)
+        return connect_protocol.stream_error(error)
     configs[command.pid] = config
     if tag := message.get("tag"):
         sandbox.tags[command.pid] = str(tag)
-    return wire.stream(
+    return connect_protocol.stream(
         request, _events(sandbox, command, None), _event("start", {"pid": command.pid})
     )
 
@@ -51,8 +51,8 @@ async def _started(
     sandbox: Sandbox, request: Request, message: Message
 ) -> tuple[RunningCommand, dict[str, Any]]:
     config, pty = _object(message, "process"), message.get("pty")
-    wire.refuse_unknown(config, "cmd", "args", "envs", "cwd")
-    user = await account(sandbox, wire.user_of(request))
+    connect_protocol.refuse_unknown(config, "cmd", "args", "envs", "cwd")
+    user = await account(sandbox, connect_protocol.user_of(request))
     arguments = config.get("args") or []
     if not isinstance(arguments, list):
         raise RpcError("invalid_argument", "process.args is not a list")
@@ -70,7 +70,7 @@ async def _started(
         user=user.name,
         stdin=bool(message.get("stdin", True)),
         terminal=None if pty is None else _size(pty),
-        timeout=wire.deadline(request),
+        timeout=connect_protocol.deadline(request),
     )
     return command, config
 
@@ -100,14 +100,14 @@ async def connect(sandbox: Sandbox, request: Request) -> Response:
     """Handles the call `Connect`: responds with a stream of the output of a running process. Output from
     before the call is not included."""
     try:
-        message = await wire.only_message(request)
-        wire.refuse_unknown(message, "process")
+        message = await connect_protocol.only_message(request)
+        connect_protocol.refuse_unknown(message, "process")
         async with _box_errors_as_rpc(sandbox):
             command = await _selected(sandbox, message)
     except RpcError as error:
-        return wire.stream_error(error)
-    seconds = wire.deadline(request)
-    return wire.stream(
+        return connect_protocol.stream_error(error)
+    seconds = connect_protocol.deadline(request)
+    return connect_protocol.stream(
         request, _events(sandbox, command, seconds), _event("start", {"pid": command.pid})
     )
 
@@ -118,7 +118,7 @@ async def _events(
     """Yields the output of a process as messages, then one message about the end of the process. Raises
     RpcError if the process has not ended within `seconds` (None: no limit), or was killed at its own time
     limit."""
-    end = wire.end_of(seconds)
+    end = connect_protocol.end_of(seconds)
     try:
         async with _box_errors_as_rpc(sandbox):
             async with contextlib.aclosing(command.output()) as output:  # type: ignore[type-var]
@@ -183,7 +183,7 @@ async def _running_configs(sandbox: Sandbox) -> dict[int, dict[str, Any]]:
 async def send_input(sandbox: Sandbox, message: Message) -> Message:
     """Handles the call `SendInput`: writes bytes to a process's standard input or, if the process has a
     terminal, to the terminal. Returns an empty dict."""
-    wire.refuse_unknown(message, "process", "input")
+    connect_protocol.refuse_unknown(message, "process", "input")
     await _write(await _selected(sandbox, message), message)
     return {}
 
@@ -207,7 +207,7 @@ async def stream_input(sandbox: Sandbox, request: Request) -> Response:
     mark_body_forwarded(request.scope, endless=True)
     try:
         async with _box_errors_as_rpc(sandbox):
-            async for message in wire.frames(request):
+            async for message in connect_protocol.frames(request):
                 if "start" in message:
                     command = await _selected(sandbox, _object(message, "start"))
                 elif "data" in message and command is not None:
@@ -215,15 +215,15 @@ async def stream_input(sandbox: Sandbox, request: Request) -> Response:
                 elif "keepalive" not in message:
                     raise RpcError("invalid_argument", "expected `start` first, then `data`")
     except RpcError as error:
-        return wire.stream_error(error)
-    body = wire.frame({}) + wire.frame({}, wire.END)
+        return connect_protocol.stream_error(error)
+    body = connect_protocol.frame({}) + connect_protocol.frame({}, connect_protocol.END)
     return Response(body, media_type="application/connect+json")
 
 
 async def send_signal(sandbox: Sandbox, message: Message) -> Message:
     """Handles the call `SendSignal`: sends SIGTERM or SIGKILL to a process and its process group. Returns an
     empty dict."""
-    wire.refuse_unknown(message, "process", "signal")
+    connect_protocol.refuse_unknown(message, "process", "signal")
     number = _SIGNALS.get(message.get("signal", 0))
     if number is None:
         raise RpcError("invalid_argument", f"signal {message.get('signal')!r} is not served")
@@ -234,7 +234,7 @@ async def send_signal(sandbox: Sandbox, message: Message) -> Message:
 async def close_stdin(sandbox: Sandbox, message: Message) -> Message:
     """Handles the call `CloseStdin`: closes a process's standard input, and returns an empty dict. Raises
     RpcError if the process has a terminal."""
-    wire.refuse_unknown(message, "process")
+    connect_protocol.refuse_unknown(message, "process")
     command = await _selected(sandbox, message)
     if command.info.terminal:
         raise RpcError("failed_precondition", "a terminal ends with Ctrl+D (byte 4), not so")
@@ -244,7 +244,7 @@ async def close_stdin(sandbox: Sandbox, message: Message) -> Message:
 
 async def update(sandbox: Sandbox, message: Message) -> Message:
     """Handles the call `Update`: changes the size of a process's terminal. Returns an empty dict."""
-    wire.refuse_unknown(message, "process", "pty")
+    connect_protocol.refuse_unknown(message, "process", "pty")
     command = await _selected(sandbox, message)
     if (pty := message.get("pty")) is not None:
         await command.resize(*_size(pty))
@@ -299,7 +299,7 @@ def _object(message: Message, name: str) -> dict[str, Any]:
 def _single(call: Callable[[Sandbox, Message], Awaitable[Message]]) -> Call:
     async def answer(sandbox: Sandbox, request: Request) -> Response:
         try:
-            message = await wire.call_message(request)
+            message = await connect_protocol.call_message(request)
             async with _box_errors_as_rpc(sandbox):
                 return JSONResponse(await call(sandbox, message))
         except RpcError as error:

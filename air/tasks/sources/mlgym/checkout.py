@@ -10,7 +10,8 @@ from typing import Literal
 from air.errors import MissingError
 from air.sandbox.pool.gpus import inventory
 from air.tasks.missing import missing
-from air.tasks.sources.mlgym import split
+from air.tasks.sources.mlgym import house_prices_split
+from air.tasks.sources.mlgym.checkout_files import DATA, CheckoutSource, download_name
 from air.tasks.sources.mlgym.config import (
     DatasetConfig,
     TaskConfig,
@@ -19,7 +20,6 @@ from air.tasks.sources.mlgym.config import (
     read_datasets,
     read_task,
 )
-from air.tasks.sources.mlgym.source import DATA, CheckoutSource, download_name
 from air.tasks.sources.mlgym.table import Entry, read_table
 from air.tasks.spec import Download, RewardScale, TaskData, TaskGrader, TaskLimits, TaskSpec
 
@@ -175,8 +175,8 @@ class Checkout:
             if folder.is_dir() and any(folder.iterdir()):
                 folders.append(folder)
                 downloads = tuple(path for path in downloads if not path.startswith(f"{DATA}/"))
-            elif entry.split and split.original(folder).is_file():
-                table = split.original(folder)
+            elif entry.split and house_prices_split.original(folder).is_file():
+                table = house_prices_split.original(folder)
             elif entry.generate:
                 generates = True
             elif not any(path.startswith(f"{DATA}/") for path in downloads):

@@ -34,8 +34,8 @@ class Entry(RewardScale):
     """Shell patterns (such as `*.csv`) for the files in the data folder that the agent gets. Only the grader
     gets the others."""
     split: Literal["", "house-prices"] = ""
-    """The method by which `air.tasks.sources.mlgym.split` makes split data that the checkout lacks; empty if
-    there is no such method for the task."""
+    """The method by which `air.tasks.sources.mlgym.house_prices_split` makes split data that the checkout
+    lacks; empty if there is no such method for the task."""
     generate: Literal["", "3-sat"] = ""
     """The method by which `air.tasks.sources.mlgym.sat` generates data that the checkout lacks; empty if
     there is no such method for the task."""

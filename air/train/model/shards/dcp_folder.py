@@ -18,7 +18,7 @@ import torch
 
 from air.errors import MissingError, UsageError
 from air.train.model.shards.blocks import Block, Sharded
-from air.train.model.shards.records import Record, read_metadata
+from air.train.model.shards.safe_unpickle import Record, read_metadata
 
 METADATA = ".metadata"
 _PREFIXES = ("app.model.", "model.", "")

@@ -20,7 +20,7 @@ import torch
 
 from air.errors import MissingError, UsageError
 from air.train.model.shards.blocks import Block, Sharded
-from air.train.model.shards.records import SHARDED_TENSOR_NAMES, ShardedTensorRecord
+from air.train.model.shards.safe_unpickle import SHARDED_TENSOR_NAMES, ShardedTensorRecord
 
 _NAME = re.compile(r"model_world_size_(\d+)_rank_(\d+)\.pt")
 

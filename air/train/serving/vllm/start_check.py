@@ -13,7 +13,7 @@ import httpx
 import torch
 
 from air.errors import InferenceError, UsageError
-from air.train.model.agreement import LIMITS
+from air.train.model.attention_mask_check import LIMITS
 from air.train.model.logprobs import token_logprobs
 from air.train.model.policy import Policy
 from air.train.serving.vllm.locate import Launch

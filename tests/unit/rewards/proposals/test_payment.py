@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from air.rewards.proposals.payment import REWARDS, Proposal, Weights, as_coded, published
+from air.rewards.proposals.proposer_reward import REWARDS, Proposal, Weights, as_coded, published
 
 
 def test_as_coded_by_hand() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from air.errors import MissingError
 from air.sandbox.images import build
-from air.sandbox.images.contexts import WantedImage
+from air.sandbox.images.build_contexts import WantedImage
 
 
 def test_a_named_bundle_that_is_no_file_ends_the_builds_before_the_first(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from air.errors import MissingError
-from air.sandbox.images import contexts
+from air.sandbox.images import build_contexts
 
 
 def _folder(path: Path, **files: str) -> Path:
@@ -21,8 +21,8 @@ def _folder(path: Path, **files: str) -> Path:
 def test_equal_folders_have_one_tag_and_any_difference_another(tmp_path: Path) -> None:
     one = _folder(tmp_path / "a", app="x")
     two = _folder(tmp_path / "b", app="x")
-    seen = [contexts.tag(one)]
-    assert seen == [contexts.tag(two)]
+    seen = [build_contexts.tag(one)]
+    assert seen == [build_contexts.tag(two)]
     for change in (
         lambda: (two / "app").write_text("y"),
         lambda: (two / "app").chmod(0o755),
@@ -31,19 +31,19 @@ def test_equal_folders_have_one_tag_and_any_difference_another(tmp_path: Path) -
         lambda: (two / "empty").mkdir(),
     ):
         change()
-        seen.append(contexts.tag(two))
+        seen.append(build_contexts.tag(two))
     assert len(set(seen)) == 6
     assert all(tag.startswith("air-harbor-") and len(tag) == 31 for tag in seen)
 
 
 def test_a_folder_without_a_dockerfile_is_named(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="no Dockerfile there"):
-        contexts.tag(tmp_path)
+        build_contexts.tag(tmp_path)
 
 
 def test_what_is_ignored_is_not_packed(tmp_path: Path) -> None:
     folder = _folder(tmp_path, keep="1", drop="2", **{".dockerignore": "# no\ndrop\nDockerfile\n"})
-    with tarfile.open(fileobj=contexts.packed(folder, None)) as tar:
+    with tarfile.open(fileobj=build_contexts.packed(folder, None)) as tar:
         names = tar.getnames()
         assert {"Dockerfile", "keep"} <= set(names)
         assert "drop" not in names
@@ -56,7 +56,7 @@ def test_each_stage_trusts_the_authorities_that_a_user_names(tmp_path: Path) -> 
         "# FROM here\nFROM a AS one\nRUN python -c \\\n# from x\n'\\\nfrom os import path \\\n'\n"
     )
     text += "from \\\n  b\nRUN true\n"
-    lines = contexts.trusting(text).splitlines()
+    lines = build_contexts.trusting(text).splitlines()
     copies = [number for number, line in enumerate(lines) if line.startswith("COPY air-auth")]
     assert [lines[number - 1].strip() for number in copies] == ["FROM a AS one", "b"]
     assert [
@@ -64,7 +64,7 @@ def test_each_stage_trusts_the_authorities_that_a_user_names(tmp_path: Path) -> 
     ] == text.splitlines()
     folder = _folder(tmp_path, app="x")
     (tmp_path / "own.pem").write_text("authority")
-    with tarfile.open(fileobj=contexts.packed(folder, tmp_path / "own.pem")) as tar:
+    with tarfile.open(fileobj=build_contexts.packed(folder, tmp_path / "own.pem")) as tar:
         member = tar.extractfile("air-authorities.crt")
         assert member
         assert member.read() == b"authority"
@@ -87,4 +87,4 @@ def test_each_stage_trusts_the_authorities_that_a_user_names(tmp_path: Path) -> 
 def test_what_only_buildkit_understands_is_named(
     tmp_path: Path, dockerfile: str, instruction: str
 ) -> None:
-    assert contexts.needs_buildkit(_folder(tmp_path, Dockerfile=dockerfile)) == instruction
+    assert build_contexts.needs_buildkit(_folder(tmp_path, Dockerfile=dockerfile)) == instruction

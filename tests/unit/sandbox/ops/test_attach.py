@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from air.sandbox.ops.attach import BOUND
+from air.sandbox.ops.container_exec import BOUND
 
 SHELLS = [
     argv

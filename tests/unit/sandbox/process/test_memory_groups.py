@@ -9,7 +9,7 @@ import pytest
 from air.sandbox import open_box
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxLimits, BoxSpec
-from air.sandbox.process import memory_groups, namespaces
+from air.sandbox.process import cgroups, namespaces
 
 V1 = """\
 31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
@@ -33,12 +33,12 @@ IN_CONTAINER = "30 23 0:26 /docker/abc /sys/fs/cgroup ro,nosuid - cgroup cgroup 
     ],
 )
 def test_groups_are_sought_near_the_own_one(own: str, mounts: str, folders: list[str]) -> None:
-    groups = memory_groups.candidates(own, mounts)
+    groups = cgroups.candidates(own, mounts)
     assert [group.folder for group in groups] == [Path("/sys/fs/cgroup", f) for f in folders]
 
 
 def test_each_version_of_control_groups_has_its_files() -> None:
-    first, second = memory_groups.candidates("4:memory:/a\n0::/\n", V1)
+    first, second = cgroups.candidates("4:memory:/a\n0::/\n", V1)
     assert first.of_box("b", 7) == {
         "folder": "/sys/fs/cgroup/memory/a/b",
         "files": [("memory.limit_in_bytes", "7"), ("memory.memsw.limit_in_bytes", "7")],
@@ -51,7 +51,7 @@ def test_each_version_of_control_groups_has_its_files() -> None:
 
 async def test_a_box_has_a_group_while_it_lives() -> None:
     """That it bounds memory, `conformance::memory-of-many-processes-is-bounded` shows."""
-    parent = memory_groups.find()
+    parent = cgroups.find()
     if parent is None or namespaces.detect().mode != "root":
         pytest.skip("process boxes have no control groups here")
     spec = BoxSpec(provider="process", limits=BoxLimits(memory_mb=100, disk_mb=10, shm_mb=5))

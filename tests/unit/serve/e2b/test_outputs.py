@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+from air.serve.e2b.helper_program import Program
 from air.serve.e2b.interpreter import MOST_UNREAD, Context
-from air.serve.e2b.program import Program
 
 
 class Flood:

@@ -11,12 +11,12 @@ import pytest
 
 from air.sandbox import open_box
 from air.sandbox.contract.box import Box, BoxSpec
-from air.sandbox.contract.running import RunningCommand
+from air.sandbox.contract.running_command import RunningCommand
 from air.sandbox.wire.port_relay import Handler
 from air.serve.e2b.envd.filesystem import Watchers
 from air.serve.e2b.errors import RpcError
+from air.serve.e2b.helper_program import Program
 from air.serve.e2b.ports import Ports
-from air.serve.e2b.program import Program
 from air.serve.e2b.sandbox import Sandbox, SandboxSettings
 from tests.until import until
 

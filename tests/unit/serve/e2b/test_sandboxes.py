@@ -17,7 +17,7 @@ from air.sandbox.contract.box import Box, BoxLimits, BoxSpec, Snapshot
 from air.sandbox.process.box import ProcessBox
 from air.sandbox.process.copy_snapshots import CopiedSnapshot
 from air.serve.e2b.errors import ApiError, SandboxGone
-from air.serve.e2b.program import Program
+from air.serve.e2b.helper_program import Program
 from air.serve.e2b.sandbox import Sandbox, SandboxSettings
 from air.serve.e2b.sandboxes import KeptSnapshot, Sandboxes
 from air.serve.e2b.templates import Templates

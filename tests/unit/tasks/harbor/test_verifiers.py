@@ -8,7 +8,7 @@ import pytest
 
 from air import tasks
 from air.errors import MissingError
-from air.sandbox.images import contexts
+from air.sandbox.images import build_contexts
 from air.tasks.sources import harbor_images as images
 from air.tasks.sources.harbor.folder import HarborFolder, read
 from air.tasks.sources.harbor.settings import HarborSettings
@@ -72,7 +72,7 @@ def test_a_step_takes_over_user_and_variables_of_the_tasks_verifier_but_not_its_
 def test_the_image_of_a_steps_verifier_comes_from_the_step_before_the_task(tmp_path: Path) -> None:
     toml = f'[verifier.environment]\ndocker_image = "of-the-task"\n{STEPS}'
     folder = make(tmp_path, toml, steps__two__tests__Dockerfile="FROM air-base\n")
-    two = contexts.tag(folder / "steps" / "two" / "tests")
+    two = build_contexts.tag(folder / "steps" / "two" / "tests")
     assert own_images(read(folder)) == ["of-the-task", two]
     make(tmp_path, f"{toml}[steps.verifier.environment]\ncpus = 2\n")
     assert own_images(read(folder)) == ["of-the-task", two]
@@ -94,7 +94,7 @@ def test_a_verifiers_dockerfile_is_built_also_beside_an_existing_image(tmp_path:
     make(tmp_path, toml + STEPS, tests__Dockerfile="FROM air-base\nRUN true\n")
     tests = tmp_path / "tests"
     found = [(one.tag, one.folder) for one in images.wanted(read(tmp_path))]
-    assert found == [("air-base", None), (contexts.tag(tests), tests)]
+    assert found == [("air-base", None), (build_contexts.tag(tests), tests)]
 
 
 def test_a_compose_file_of_a_step_is_refused(tmp_path: Path) -> None:

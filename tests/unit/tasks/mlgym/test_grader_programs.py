@@ -16,7 +16,7 @@ import pytest
 
 from air import tasks
 from air.tasks.data import prepare
-from air.tasks.sources.mlgym.source import PROGRAMS
+from air.tasks.sources.mlgym.checkout_files import PROGRAMS
 from tests.unit.tasks.mlgym.tree import make_tree
 
 pytestmark = pytest.mark.slow

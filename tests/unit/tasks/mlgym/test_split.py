@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sklearn.model_selection import train_test_split
 
-from air.tasks.sources.mlgym.split import STATE, house_prices, original
+from air.tasks.sources.mlgym.house_prices_split import STATE, house_prices, original
 from tests.unit.tasks.mlgym.tree import houses, rows
 
 

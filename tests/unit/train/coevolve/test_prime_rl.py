@@ -96,7 +96,7 @@ def test_the_shipped_files_of_prime_rl_are_trainings_of_a_round(
     proposer = planned.proposer_run(1, "other")
     assert isinstance(proposer, PrimeTraining)
     taskset = proposer.settings["orchestrator"]["train"]["source"][0]["env"]["taskset"]
-    assert taskset["examples_per_task"] == 20 * 128
+    assert taskset["examples_per_task"] == 20 * 512
     settings = planned.settings(planned.executor, "posed:x", 0.5)
     assert (settings.context, settings.max_tokens, settings.temperature) == (8192, 6144, 0.5)
 

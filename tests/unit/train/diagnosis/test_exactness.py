@@ -10,7 +10,7 @@ import torch
 
 from air.train.algorithms import GRPOConfig
 from air.train.config.model_options import AdamWConfig
-from air.train.diagnosis.exactness import Exactness, drifts, warn_of_drift
+from air.train.diagnosis.logprob_mismatch import Exactness, drifts, warn_of_drift
 from air.train.loop.metrics import distributions, of_samples
 from air.train.loop.rollout import Group, Rollout
 from air.train.loop.samples import samples

@@ -11,10 +11,10 @@ import pytest
 from air.errors import MissingError, UsageError
 from air.train.config import overrides
 from air.train.config.run_config import ResumeConfig, RunConfig
-from air.train.loop.branches import metrics, move_later_results
+from air.train.loop.resume_branches import metrics, move_later_results
 from air.train.loop.run_folder import remove_unfinished, start_from, steps
 from air.trajectories import Recorder, evaluations, trained_tokens
-from air.trajectories.report import read_run
+from air.trajectories.run_comparison import read_run
 
 RUN = """
 max_steps = 9

@@ -20,7 +20,7 @@ from air.train.config.sft_config import SFTRunConfig
 from air.train.evaluation.settings import find_checkpoint
 from air.train.loop import run_folder, sft_run
 from air.train.model import policy
-from air.train.prime_rl.schema.read import walk
+from air.train.prime_rl.schema.write_schema import walk
 from air.view.index.run_discovery import discover
 from air.view.index.run_index import RunIndex
 from air.view.render import overview

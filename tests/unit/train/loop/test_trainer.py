@@ -15,9 +15,9 @@ from air.train.config.model_options import (
     check_schedule,
 )
 from air.train.loop.trainer import Trainer
+from air.train.model.batch_by_length import micro_batches
 from air.train.model.logprobs import token_logprobs
 from air.train.model.optimizer import learning_rate
-from air.train.model.padding import micro_batches
 from air.train.model.policy import Policy
 from air.train.serving.sampler import SamplingParams
 from air.train.tree.sample import Sample

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from air.errors import UsageError
-from air.train.model import agreement
+from air.train.model import attention_mask_check
 from air.train.model.attention import attention_mask, check_length, check_supported
 from air.train.model.logprobs import token_logprobs
 from air.train.serving.sampler import SamplingParams
@@ -134,12 +134,12 @@ class IgnoresMasks(torch.nn.Module):
 
 @pytest.mark.parametrize(("family", "attention"), MODELS)
 def test_each_family_passes_the_check_of_a_load(family: str, attention: str) -> None:
-    agreement.check(families.model(family, attention), family)
+    attention_mask_check.check(families.model(family, attention), family)
 
 
 def test_a_model_that_reads_masks_otherwise_is_refused() -> None:
     with pytest.raises(UsageError, match=r"^odd: the model does not follow .* differ by \d.*eager"):
-        agreement.check(IgnoresMasks(families.model("llama")), "odd")
+        attention_mask_check.check(IgnoresMasks(families.model("llama")), "odd")
 
 
 class HasNoPlainHead(torch.nn.Module):
@@ -162,14 +162,14 @@ class HasNoPlainHead(torch.nn.Module):
 
 def test_a_model_whose_backbone_and_head_differ_from_the_whole_is_refused() -> None:
     with pytest.raises(UsageError, match=r"^odd: .* backbone and head differ by \d.* prime-rl"):
-        agreement.check(HasNoPlainHead(families.model("llama")), "odd")
+        attention_mask_check.check(HasNoPlainHead(families.model("llama")), "odd")
 
 
 def test_a_model_whose_backbone_takes_no_positions_is_refused() -> None:
     model = HasNoPlainHead(families.model("llama"))
     model.inner.base_model_prefix = "lm_head"  # so that the backbone is a linear layer
     with pytest.raises(UsageError, match=r"^odd: .* backbone and head cannot be called apart \("):
-        agreement.check(model, "odd")
+        attention_mask_check.check(model, "odd")
 
 
 def test_a_model_of_images_is_refused_by_name() -> None:

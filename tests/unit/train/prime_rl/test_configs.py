@@ -29,7 +29,7 @@ from air.train.config.sft_config import SFTRunConfig
 from air.train.matrix.plan import plan
 from air.train.prime_rl import run_file, schema
 from air.train.prime_rl.schema import Root
-from air.train.prime_rl.schema.read import walk
+from air.train.prime_rl.schema.write_schema import walk
 from tests.unit.train.prime_rl.checkout import checkout
 
 CONFIGS = paths.shipped("configs")
@@ -396,7 +396,7 @@ def test_free_tables_take_any_key() -> None:
 
 @pytest.mark.parametrize("given", ["", "/nowhere"])
 def test_make_schema_needs_a_checkout(given: str) -> None:
-    argv = [sys.executable, "-m", "air.train.prime_rl.schema.read", given]
+    argv = [sys.executable, "-m", "air.train.prime_rl.schema.write_schema", given]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "PRIME_RL" in done.stderr

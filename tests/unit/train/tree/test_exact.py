@@ -15,9 +15,9 @@ from air.train.algorithms.losses.base import LossInputs
 from air.train.algorithms.losses.default import default_loss
 from air.train.algorithms.losses.ppo_clip import ppo_clip_loss
 from air.train.config.loss_options import DefaultLossConfig, PPOClipLossConfig
+from air.train.tree.entry_logprobs import entry_statistics, mask_cost
 from air.train.tree.pack import pack
 from air.train.tree.sample import Sample
-from air.train.tree.statistics import entry_statistics, mask_cost
 from tests.unit.train.tree.test_build import random_samples
 
 CPU = torch.device("cpu")

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from air.train.tree.attention import QUERIES, Runs, TreeMask
 from air.train.tree.build import TokenTree, build, in_order
-from air.train.tree.run_attention import AttentionCall
+from air.train.tree.fused_attention import AttentionCall
 from tests.unit.train.tree.test_build import random_samples, sample
 
 

@@ -13,7 +13,7 @@ from air.worlds.games.blocksworld import Blocksworld, distances, instances, stat
 from air.worlds.games.game import Game
 from air.worlds.games.rooms import Rooms, open_room
 from air.worlds.games.sokoban import Sokoban
-from air.worlds.games.sokoban_plan import solve
+from air.worlds.games.sokoban_solver import solve
 from air.worlds.games.tetris import Tetris
 from air.worlds.games.tetris_board import LYING, Board, Cells, settlings
 from air.worlds.sources import VALIDATION_SEED

@@ -19,7 +19,7 @@ from air.errors import MissingError, UsageError
 from air.train.model import policy
 from air.train.model.shards.blocks import Block, Sharded
 from air.train.model.shards.merge import merge, shards_folder
-from air.train.model.shards.records import SHARDED_TENSOR_NAMES
+from air.train.model.shards.safe_unpickle import SHARDED_TENSOR_NAMES
 from tests.unit.train.model.shards.write_shards import KINDS
 
 

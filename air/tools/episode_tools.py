@@ -16,7 +16,7 @@ from air import json_schema
 from air.errors import InfrastructureError, UserCodeError
 from air.tools import threads
 from air.tools.base import Reply, Status, Tool, ToolError, ToolResult
-from air.tools.pool import Pool
+from air.tools.shared_semaphore import Pool
 
 _LOG = logging.getLogger(__name__)
 MOST_ARGUMENTS = 1_000_000

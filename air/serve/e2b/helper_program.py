@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from air.errors import AirError, BoxCommandError, BoxDiedError
 from air.sandbox.contract.box import Box
-from air.sandbox.contract.running import RunningCommand
+from air.sandbox.contract.running_command import RunningCommand
 from air.serve.e2b.errors import RpcError
 
 MOST_HEADER, MOST_BODY = 64 << 20, 2 << 20

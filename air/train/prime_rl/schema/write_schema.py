@@ -1,8 +1,8 @@
 """Reads the schema of run files (their keys and types) from a checkout of prime-rl, and writes it to
 `prime_rl.json`, with which `air.train.prime_rl.schema` checks run files.
 
-Usage: `python -m air.train.prime_rl.schema.read DIR`, where DIR is the checkout. The program imports only
-prime-rl's pydantic models, from the source code in the checkout, and installs nothing.
+Usage: `python -m air.train.prime_rl.schema.write_schema DIR`, where DIR is the checkout. The program
+imports only prime-rl's pydantic models, from the source code in the checkout, and installs nothing.
 """
 
 from __future__ import annotations

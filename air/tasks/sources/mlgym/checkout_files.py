@@ -17,7 +17,7 @@ from typing import Any
 
 from air import paths
 from air.tasks.files import copy_file, walk
-from air.tasks.sources.mlgym import sat, split
+from air.tasks.sources.mlgym import house_prices_split, sat
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "grader"
@@ -88,8 +88,10 @@ class CheckoutSource:
                 copy_file(file, workspace / DATA / name)
         if self.table is not None:
             (workspace / DATA).mkdir(parents=True)
-            state = split.STATE if split_seed == usual_seed else divmod(split_seed, 2**32)
-            split.house_prices(self.table, workspace / DATA, state)
+            state = (
+                house_prices_split.STATE if split_seed == usual_seed else divmod(split_seed, 2**32)
+            )
+            house_prices_split.house_prices(self.table, workspace / DATA, state)
         if self.generates:
             sat.formulas(workspace / DATA, split_seed)
         for name in self.downloads:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from air.train.diagnosis.weights import CAUSES, on_policy
+from air.train.diagnosis.sampler_checks import CAUSES, on_policy
 
 if TYPE_CHECKING:
     from torch import Tensor
