@@ -18,7 +18,7 @@ from air.train.coevolve.plan import Plan, plan
 from air.train.coevolve.sides import free_device
 from air.train.config.coevolve_config import CoevolveConfig
 from air.train.prime_rl.training import PrimeTraining
-from tests.e2e.train.test_coevolve import PROPOSALS, coevolve_toml
+from tests.e2e.train.test_coevolve import PROPOSALS, coevolve_toml, policies
 from tests.unit.train.coevolve.test_plan import config
 from tests.unit.train.prime_rl.checkout import checkout
 
@@ -47,7 +47,9 @@ def by_prime_rl(tmp_path: Path, **of_side: Any) -> CoevolveConfig:
 
 
 async def test_both_models_are_trained_and_handed_on(prime_rl: None, tmp_path: Path) -> None:
-    data = tomllib.loads(coevolve_toml(tmp_path).read_text())
+    models = {name: tmp_path / name / "warm" for name in ("proposer", "executor")}
+    policies(tmp_path)
+    data = tomllib.loads(coevolve_toml(tmp_path, models).read_text())
     for name in ("proposer", "executor"):
         data[name]["compute"] = {"device": "cpu", "threads": 1}
         settings = data[name]["settings"] | PRIME_RL
