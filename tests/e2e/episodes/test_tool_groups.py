@@ -14,10 +14,7 @@ import verifiers.v1 as vf
 
 from air.config import plugin
 from air.testing import Message, ScriptedServer
-from air.train.algorithms import GRPOConfig
-from air.train.loop.rollout import Group, Source, context, play_group
-from air.train.loop.samples import samples
-from air.train.model import policy as policies
+from air.train.loop.rollout import Group, Source, play_group
 from air.trajectories import Trajectory
 from tests.e2e.conftest import research
 from tests.e2e.episodes.test_tool_formats import call, recorded
@@ -75,14 +72,6 @@ def steps_then_answer(conversation: Sequence[Message]) -> str:
     return "42" if "Steps: 2.1 2.2 2.3" in str(conversation[-1]["content"]) else "7"
 
 
-@pytest.fixture(scope="module")
-def untrained(tmp_path_factory: pytest.TempPathFactory) -> policies.Policy:
-    """A model whose tokenizer and chat template are used; a script says what it samples."""
-    folder = tmp_path_factory.mktemp("untrained") / "m"
-    texts = ["What is 6 * 7? <tool_call> name arguments step 42 7"]
-    return policies.load(policies.build(folder, texts, hidden=32, layers=1, heads=2, vocab=320))
-
-
 @pytest.fixture
 def env(tmp_path: Path) -> Any:
     (tmp_path / "steps.py").write_text(TOOL)
@@ -90,17 +79,19 @@ def env(tmp_path: Path) -> Any:
     (tmp_path / "task.toml").write_text(
         'data = "rows.jsonl"\nchecker = "math_string_equal"\nturns = 5\ntools = ["steps.py:step"]\n'
     )
-    name = f"rows:{tmp_path}/task.toml#split=all&format=tool_calls"
+    name = f"rows:{tmp_path}/task.toml#split=all&format=hermes"
     record_dir = tmp_path / "records"
     config = research([name], "subprocess", max_turns=None, record_dir=record_dir)
     return vf.load_environment(config)
 
 
-async def played(env: Any, policy: policies.Policy, groups: int) -> list[Group]:
-    """Groups of the same prompt, one after the other, each played as training does."""
+async def played(env: Any, groups: int) -> list[Group]:
+    """Groups of the same prompt, one after the other, each played as training does, but without token ids:
+    the package renderers keeps a lock that belongs to one event loop."""
     tasks = list(env.taskset)
-    with ScriptedServer(steps_then_answer, policy.tokenizer) as server:
-        ctx = context(policy, server.url.removesuffix("/v1"), temperature=1.0, max_tokens=64)
+    with ScriptedServer(steps_then_answer) as server:
+        client = vf.EvalClientConfig(base_url=server.url, api_key_var="AIR_TEST_KEY")
+        ctx = vf.ModelContext(model="scripted", client=client)
         # A place in the tool's pool that is never given back would be waited for without an end.
         async with env.serving(), asyncio.timeout(300):
             source = Source("s", 1.0, SIZE, env, tasks)
@@ -109,25 +100,22 @@ async def played(env: Any, policy: policies.Policy, groups: int) -> list[Group]:
 
 def number_of(trajectory: Trajectory) -> int:
     """The number of the state that the episode's first call showed."""
-    found = re.match(r"Steps: (\d)\.1", trajectory.steps[0].shown)
-    assert found, trajectory.steps[0].shown
+    found = re.fullmatch(r"Steps: (\d)\.1", str(trajectory.steps[0].observation))
+    assert found, trajectory.steps[0].observation
     return int(found[1])
 
 
 async def test_what_fails_in_one_episode_of_a_group_is_that_episodes_alone(
-    env: Any, untrained: policies.Policy, tmp_path: Path
+    env: Any, tmp_path: Path
 ) -> None:
     """The second group shows that the states were released: the pool has places for four alone."""
-    groups = await played(env, untrained, groups=2)
+    groups = await played(env, groups=2)
     for group in groups:
         (masked,) = [one for one in group.rollouts if not one.ok]
         assert "the service is away" in masked.error
         trained = [one for one in group.rollouts if one.ok]
         assert sorted(one.trace.reward for one in trained) == [0, 0, 1]
         assert sorted(one.trace.metrics["tool_errors"] for one in trained) == [0, 0, 1]
-        rows = samples([group], GRPOConfig().build(), 1.0, keep_zeros=True)
-        ids = [list(branch.token_ids) for one in trained for branch in one.trace.branches]
-        assert [list(row.token_ids) for row in rows] == ids
 
     trajectories = recorded(tmp_path)
     assert sorted(map(number_of, trajectories)) == [0, 0, 1, 1, 2, 2, 3, 3]
