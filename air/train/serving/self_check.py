@@ -1,10 +1,10 @@
 """Checks that sampler and trainer compute the same probabilities, before air's own inference server answers
 requests.
 
-Loading a model already checks that the model follows attention masks (`air.train.model.attention_mask_check`).
-But the sampler also reads keys and values from a cache, in which requests share a prefix. Some models may use
-such a cache in another way. Without this check, they would be trained on wrong log-probabilities, and no error
-would be raised.
+Loading a model already checks that the model follows attention masks (see the module
+`air.train.model.attention_mask_check`). But the sampler also reads keys and values from a cache, in which
+requests share a prefix. Some models may use such a cache in another way. Without this check, they would be
+trained on wrong log-probabilities, and no error would be raised.
 """
 
 from __future__ import annotations
