@@ -16,7 +16,7 @@ import air
 ROOT = Path(air.__file__).parent
 TESTS = Path(__file__).parents[1]
 BASE = {"errors", "machine_failures", "config", "paths", "aio", "json_lines", "json_schema"}
-BASE |= {"loopback", "source_code"}
+BASE |= {"origin_check", "source_code"}
 WORLDS = BASE | {"sandbox", "tasks", "rewards", "actions", "tools"}
 ENV = WORLDS | {"worlds", "trajectories"}
 ALLOWED: dict[str, set[str]] = {
@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "aio": set(),
     "json_lines": {"errors"},
     "json_schema": set(),
-    "loopback": set(),
+    "origin_check": set(),
     "machine_failures": {"errors"},
     "source_code": set(),
     "sandbox": BASE,

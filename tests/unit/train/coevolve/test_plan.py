@@ -265,4 +265,4 @@ def test_a_run_file_may_unset_a_table(tmp_path: Path) -> None:
     file.write_text('model = "None"')
     files = ["configs/agent0/small_proposer.toml", str(file)]
     planned = plan(config(tmp_path, proposer={"model": "m", "run_files": files}))
-    assert planned.proposer.model.name == "m"
+    assert planned.proposer.played.model.name == "m"

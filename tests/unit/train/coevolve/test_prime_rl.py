@@ -100,7 +100,7 @@ def test_the_shipped_files_of_prime_rl_are_trainings_of_a_round(
     taskset = proposer.settings["orchestrator"]["train"]["source"][0]["env"]["taskset"]
     assert taskset["examples_per_task"] == 20 * 512
     settings = planned.settings(planned.executor, "posed:x", 0.5)
-    assert (settings.context, settings.max_tokens, settings.temperature) == (8192, 6144, 0.5)
+    assert (settings.context, settings.max_tokens, settings.temperature) == (5120, 2048, 0.5)
 
 
 def test_the_folder_belongs_to_its_engine_and_settings(prime_rl: None, tmp_path: Path) -> None:
