@@ -143,10 +143,12 @@ def cancelled_by_signals(on_further: Callable[[], None]) -> Iterator[None]:
             stopping = True
             task.cancel()
 
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
     for number in _SIGNALS:
         loop.add_signal_handler(number, stop)
     try:
         yield
     finally:
-        for number in _SIGNALS:
+        for number, handler in before.items():
             loop.remove_signal_handler(number)
+            signal.signal(number, handler)  # such as that of `asyncio.run` for Ctrl-C

@@ -29,7 +29,7 @@ MOST_PARTS = 32
 an answer with the same text."""
 MOST_LEAVES = 64
 """The maximum number of parts without parts of their own, such as the four numbers of `\\{(1, 2), (3, 4)\\}`.
-An answer with more of them equals only an answer with the same text."""
+In an answer with more of them, only texts and numbers are compared, not expressions."""
 MOST_DEPTH = 20
 """The maximum nesting depth of brackets in an expression, and of parts in an answer. A text with deeper
 nesting is not accepted as an expression."""
@@ -103,15 +103,13 @@ def _compared_parts(gold: Parts, prediction: Parts, question: str) -> runner.Out
         return runner.Outcome(None)
     leaves: list[_Leaf] = []
     others: list[_Leaf] = []
-    tree: Tree = (gold.kind, [_tree(part, question, leaves) for part in gold.parts])
-    other: Tree = (gold.kind, [_tree(part, question, others) for part in prediction.parts])
+    tree: Tree = (gold.kind, _trees(gold, question, leaves))
+    other: Tree = (gold.kind, _trees(prediction, question, others))
     if len(leaves) != len(others):
         return runner.Outcome(False)
-    if len(leaves) > MOST_LEAVES:
-        return runner.Outcome(None)
     known = [[_known(leaf, another) for another in others] for leaf in leaves]
     outcome = runner.Outcome(_decided(tree, other, known))
-    if outcome.equal is None:
+    if outcome.equal is None and len(leaves) <= MOST_LEAVES:
         expressions = [leaf.expression() for leaf in leaves]
         outcome = runner.compare(
             tree, other, expressions, [leaf.expression() for leaf in others], known
@@ -151,14 +149,22 @@ def _bits(number: quantities.Quantity) -> int:
     return max(map(int.bit_length, number.value.as_integer_ratio()))
 
 
-def _tree(text: str, question: str, leaves: list[_Leaf], depth: int = 1) -> Tree:
-    """Splits a part of an answer into its own parts, and these into theirs. Appends the parts without parts
-    to `leaves`, and returns the tree of all parts. `depth` is the number of collections around the part. In a
-    collection, the name in `x = (1, 2)` may not be left out, so it belongs to the kind of the tree."""
+def _trees(parts: Parts, question: str, leaves: list[_Leaf], depth: int = 1) -> list[Tree]:
+    """Splits each of the parts of an answer into its own parts, and these into theirs. Appends the parts
+    without parts to `leaves`, and returns the trees of all parts. `depth` is the number of collections around
+    the parts."""
+    is_ordered = parts.kind not in ("set", "union")
+    return [_tree(part, question, leaves, depth, is_ordered=is_ordered) for part in parts.parts]
+
+
+def _tree(text: str, question: str, leaves: list[_Leaf], depth: int, *, is_ordered: bool) -> Tree:
+    """Does for one part what `_trees` does for several. In a collection, the name in `x = (1, 2)` may not be
+    left out, so it belongs to the kind of the tree. In an ordered collection, `\\pm 1` is not split, because
+    the point `(\\pm 1, 2)` has no set as a coordinate."""
     parts = split(text)
-    if parts.kind != "one" and depth < MOST_DEPTH:
-        kind = f"{parts.name.casefold()} {parts.kind}"
-        return kind, [_tree(part, question, leaves, depth + 1) for part in parts.parts]
+    stands_for_two = is_ordered and text.startswith(r"\pm")
+    if parts.kind != "one" and depth < MOST_DEPTH and not stands_for_two:
+        return f"{parts.name} {parts.kind}", _trees(parts, question, leaves, depth + 1)
     value, unit = quantities.without_unit(text, question)
     is_formula = parts.kind == "one" and is_expression(value)
     number = quantities.number(value)

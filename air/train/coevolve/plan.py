@@ -160,6 +160,12 @@ class Plan:
         check_equality(self.config.answers.equality)
         read_rows(self.held_out_rows)
         self.tools  # noqa: B018 (loads them)
+        if self.config.rounds:
+            self._check_prime_rl()
+
+    def _check_prime_rl(self) -> None:
+        """Raises MissingError or ConfigError if prime-rl cannot run a training of this co-evolution, or if it
+        leaves no device to play on."""
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "task.json"
             tasks = {

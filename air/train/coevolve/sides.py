@@ -22,7 +22,7 @@ from air.train.config.embedded_config import ComputeConfig, EmbeddedConfig
 from air.train.config.overrides import MergedSettings
 from air.train.config.run_config import RunConfig
 from air.train.matrix.plan import single_taskset
-from air.train.prime_rl import run_file
+from air.train.prime_rl import run_file, schema
 from air.train.prime_rl.throughput_inputs import DEFAULT_BATCH
 from air.train.prime_rl.training import PrimeTraining
 
@@ -35,14 +35,20 @@ _SET_BY_COEVOLUTION = {
     "run.name": "set `name` of the co-evolution (--name)",
     "embedded.seed": "set `seed` of the co-evolution (--seed)",
     "resume": "remove it; the same command continues a co-evolution",
-    **dict.fromkeys(("run.dir", "clean", "ckpt.output_dir", "trainer.ckpt.output_dir"), _FOLDER),
+    **dict.fromkeys(
+        (
+            *("run.dir", "clean", "ckpt.output_dir", "trainer.ckpt.output_dir"),
+            *("trainer.output_dir", "orchestrator.output_dir"),
+        ),
+        _FOLDER,
+    ),
     **dict.fromkeys(
         ("trainer.model.name", "orchestrator.model.name", "inference.vllm.model"),
         "remove it; `model` of the proposer or executor names the first model",
     ),
 }
 """Maps each key that the user may set neither in the run files nor in the tables `settings`, because the
-co-evolution sets it for each training, to a text that says what the user can do instead. The last seven
+co-evolution sets it for each training, to a text that says what the user can do instead. The last nine
 keys are prime-rl's. The co-evolution sets `model.name`, too, but a run file needs this key."""
 
 
@@ -93,6 +99,7 @@ def read_side(config: SideConfig, name: str) -> Side:
     ConfigError or MissingError if a run file cannot be used."""
     merged = _merged(config, name, "posed:later", 1, {"run": {"name": name}})
     engine = choose(config.engine, merged, dry_run=True)
+    _check_each_file(config, engine)
     if engine == "embedded":
         if config.compute is not None:
             raise ConfigError(
@@ -113,7 +120,7 @@ def _merged(
 ) -> MergedSettings:
     """Returns the settings of a training: those of the side's run files and its table `settings`, then those
     that the co-evolution sets."""
-    merged = overrides.read_files([f"@{path}" for path in config.run_files], RunConfig)
+    merged = overrides.read_files([f"@{path}" for path in config.run_files])
     overrides.refuse(merged.data, _SET_BY_COEVOLUTION, "the co-evolution", merged.place)
     set_here = {**_SET_BY_COEVOLUTION, "model.name": f"set `{name}.model`"}
     overrides.refuse(config.settings, set_here, "the co-evolution", f"{name}.settings.{{}}".format)
@@ -124,6 +131,16 @@ def _merged(
     overrides.put(merged, {"model": {"name": expanded(config.model)}}, f"{name}.model")
     overrides.put(merged, own, name)
     return merged
+
+
+def _check_each_file(config: SideConfig, engine: Engine) -> None:
+    """Raises ConfigError if a run file has another value at a key that is a table: a later file or the
+    co-evolution could replace this value without a message."""
+    for path in config.run_files:
+        if engine == "embedded":
+            overrides.read_files([f"@{path}"], RunConfig)
+        else:
+            schema.check(overrides.read_files([f"@{path}"]).data, "rl", where=str(path))
 
 
 def _embedded(merged: MergedSettings, name: str) -> RunConfig:
@@ -163,7 +180,12 @@ def _check_prime(view: run_file.PrimeView, merged: MergedSettings) -> None:
             "SLURM starts a run and does not wait for it",
             "remove it",
         ),
-        "max_steps": (view.max_steps is None, "must be set, so that a training ends", "set it"),
+        "orchestrator.token_batch_size": (
+            view.orchestrator.token_batch_size is not None,
+            "does not say how many episodes a step has",
+            "set orchestrator.batch_size",
+        ),
+        "max_steps": (not view.max_steps, "must be set, so that a training ends", "set it"),
         "trainer.model.lora": (
             view.trainer.model.lora is not None,
             "adapters of prime-rl cannot be handed to the next stage",

@@ -43,7 +43,7 @@ async def loaded(model: str, settings: Settings) -> AsyncIterator[SampledModel]:
     compute.set_threads()
     with (
         determinism.deterministic(settings.deterministic),
-        device.choose_beside(settings.envs, compute.device) as place,
+        await asyncio.to_thread(device.choose_beside, settings.envs, compute.device) as place,
     ):
         policy = await asyncio.to_thread(
             load,

@@ -24,6 +24,8 @@ INTERRUPTED = 130
 GRACE = 150.0
 """Seconds until the launcher is killed after its first signal; long, because prime-rl may need minutes to
 end."""
+PATIENCE = 30.0
+"""Seconds until processes that cannot be killed, for example because a driver hangs, are left alone."""
 LOOK = 0.5
 """Seconds between two looks at the launcher."""
 MARK = "AIR_PRIME_RL_LAUNCH"
@@ -65,7 +67,8 @@ class LauncherProcess:
         self._reason = ""
         self._child = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), *command],
-            env={**env, MARK: self._mark.partition("=")[2]},
+            # prime-rl renames its processes with setproctitle, which would overwrite their environment.
+            env={**env, MARK: self._mark.partition("=")[2], "SPT_NOENV": "1"},
             stdin=subprocess.DEVNULL,
             process_group=0,
             pass_fds=keep,
@@ -101,12 +104,18 @@ class LauncherProcess:
         GPU."""
         self._kill_group()
         self._child.wait()
-        while found := marked(
-            self._mark
-        ):  # again, because one of them may have started another meanwhile
+        killed: set[int] = set()
+        deadline = time.monotonic() + PATIENCE
+        # Again and again, because one of them may have started another meanwhile.
+        while found := {*marked(self._mark), *filter(_is_alive, killed)}:
+            if time.monotonic() > deadline:
+                text = f"processes of prime-rl could not be killed: {sorted(found)}"
+                print(f"warning: {text}", file=sys.stderr, flush=True)
+                return
             for process in found:
-                with contextlib.suppress(ProcessLookupError):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(process, signal.SIGKILL)
+            killed |= found
             time.sleep(0.01)
 
     def _kill_group(self) -> None:
@@ -121,6 +130,15 @@ class LauncherProcess:
             return 1
         code = self._child.returncode
         return code if code >= 0 else 128 - code
+
+
+def _is_alive(process: int) -> bool:
+    """Returns whether a process still has resources such as a GPU: it exists, and is no zombie."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
 
 
 def marked(mark: str) -> list[int]:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from air import paths
+from air.aio import cancelled_by_signals
 from air.errors import InfrastructureError, MissingError, UsageError, boundary
 from air.train.config.overrides import MergedSettings, read_files
 from air.train.loop.run_folder import WITHOUT_LOCKS
@@ -77,8 +78,9 @@ class PrimeTraining:
         prints a line for the user. Call this in the main thread.
 
         Raises InfrastructureError if prime-rl ends with an error. Raises UsageError if prime-rl still runs in
-        this folder, because it was started by a process that has been killed. If the task is cancelled
-        (Ctrl-C), ends prime-rl and raises CancelledError; checkpoints are kept.
+        this folder, because it was started by a process that has been killed. If the task is cancelled, or
+        this process gets SIGINT (Ctrl-C) or SIGTERM, ends prime-rl and raises CancelledError; checkpoints are
+        kept. The second time, kills prime-rl.
         """
         if (done := self.result()) is not None:
             return done
@@ -104,7 +106,10 @@ class PrimeTraining:
         begun = self._how_to_begin()
         say(f"prime-rl: {' '.join(begun) or 'a new run'} (rl @ {self.run_file})")
         args = ["@", str(self.run_file), *begun]
-        code = await launch.hand_over_in_task(self._interpreter(), args, plan, keep=[lock])
+        task = asyncio.current_task()
+        assert task is not None
+        with cancelled_by_signals(task.cancel):
+            code = await launch.hand_over_in_task(self._interpreter(), args, plan, keep=[lock])
         logs = self.folder / "logs" / "latest"
         further = f"; its logs: {logs}" if logs.exists() else ""
         if code:

@@ -90,7 +90,7 @@ AGENT0 = [
     # question, the proposer's answer, the executor's ten replies, and Agent0's score and answer
     ("What is 2 + 2?", "4", ["\\boxed{4}"] * 6 + ["\\boxed{5}"] * 3 + ["?"], 0.6, "4"),
     ("What is 2 + 3?", "6", ["\\boxed{5}"] * 7 + ["\\boxed{6}"] * 3, 0.0, "5"),
-    ("What is 2 + 4?", "12/2", ["\\boxed{6}"] * 9 + ["\\boxed{6.0}"], 1.0, "6"),
+    ("What is 2 + 4?", "12/2", ["\\boxed{6}"] * 10, 1.0, "6"),
     ("What is 2 + 5?", "7", ["\\boxed{7}"] + ["?"] * 9, 0.0, "7"),
 ]
 

@@ -53,10 +53,10 @@ def conclude(text: str) -> str:
     return finish("Concluded.", prediction=text)
 
 
-AT_ONCE = threading.Barrier(3, timeout=60)
+AT_ONCE = threading.Barrier(3, timeout=300)
 
 
-@tool(seconds=120)
+@tool(seconds=600)
 def meet() -> str:
     """Waits until all episodes are here."""
     AT_ONCE.wait()

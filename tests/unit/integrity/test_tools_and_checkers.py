@@ -272,7 +272,9 @@ async def test_a_server_that_does_not_start_ends_the_battery_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
-    with pytest.raises(InfrastructureError, match=r"serve sandbox .* did not start: .*/nowhere"):
+    with pytest.raises(
+        InfrastructureError, match=r"(?s)serve sandbox .* did not start: .*/nowhere"
+    ):
         await played(["code_interpreter (server): kill the parent"], tmp_path)
 
 

@@ -101,7 +101,7 @@ async def test_ctrl_c_ends_prime_rl_and_the_training_continues(
     with pytest.raises(asyncio.CancelledError):
         await task
     assert not is_alive(pid(tmp_path))
-    assert not is_alive(int((tmp_path / "hanging").read_text()))
+    await until(lambda: not is_alive(int((tmp_path / "hanging").read_text())))
     monkeypatch.delenv("HANGS")
     # A checkpoint that was being written when prime-rl ended is not used, but deleted.
     (tmp_path / "round/executor/checkpoints/step_3/trainer").mkdir(parents=True)
@@ -156,13 +156,13 @@ async def test_a_second_ctrl_c_kills_at_once(
     task = asyncio.create_task(training.run(say))
     await until(lambda: task.done() or is_hanging(tmp_path))
     task.cancel()
-    await asyncio.sleep(2)  # the launcher gets SIGTERM, and waits
+    await until((tmp_path / "called.sigterm").exists)  # now the launcher waits
     assert not task.done()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert not is_alive(pid(tmp_path))
-    assert not is_alive(int((tmp_path / "hanging").read_text()))
+    await until(lambda: not is_alive(int((tmp_path / "hanging").read_text())))
 
 
 def test_gpus_and_prime_rl_are_checked_before(

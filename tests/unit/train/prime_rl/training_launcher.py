@@ -28,7 +28,12 @@ def trained(settings: dict[str, Any], folder: Path) -> Path:
 
     settings["orchestrator"].pop("concurrency")  # a key that only prime-rl has
     keys = ("max_steps", "seq_len", "model", "trainer", "orchestrator")
-    own = {"output_dir": str(folder), "run": {"name": "embedded"}, "embedded": {"threads": 1}}
+    own = {"output_dir": str(folder), "run": {"name": "embedded"}}
+    own["embedded"] = {"threads": 1, "device": "cpu"}
+        "output_dir": str(folder),
+        "run": {"name": "embedded"},
+        "embedded": {"threads": 1, "device": "cpu"},
+    }
     outcome = train.run(train.load({key: settings[key] for key in keys} | own), quiet=True)
     assert outcome.checkpoint is not None
     with (folder / "metrics.jsonl").open("a") as file:
@@ -48,6 +53,7 @@ def write(folder: Path, step: int, weights: dict[str, torch.Tensor]) -> None:
 
 
 def end(*_: object) -> None:
+    Path(f"{os.environ['CALLED']}.sigterm").touch()
     while (gate := os.environ.get("SLOW")) and not Path(gate).exists():
         time.sleep(0.05)
     sys.exit(1)
@@ -55,6 +61,7 @@ def end(*_: object) -> None:
 
 def main() -> None:
     words = sys.argv[1:]
+    assert os.environ["SPT_NOENV"] == "1"
     settings = json.loads(Path(words[words.index("@") + 1]).read_text())
     folder = Path(settings["output_dir"]) / settings["run"]["name"]
     with Path(os.environ["CALLED"]).open("a") as file:
