@@ -108,7 +108,11 @@ class PrimeTraining:
         args = ["@", str(self.run_file), *begun]
         task = asyncio.current_task()
         assert task is not None
-        with cancelled_by_signals(task.cancel):
+
+        def kill() -> None:
+            task.cancel()
+
+        with cancelled_by_signals(kill):
             code = await launch.hand_over_in_task(self._interpreter(), args, plan, keep=[lock])
         logs = self.folder / "logs" / "latest"
         further = f"; its logs: {logs}" if logs.exists() else ""

@@ -28,8 +28,7 @@ def trained(settings: dict[str, Any], folder: Path) -> Path:
 
     settings["orchestrator"].pop("concurrency")  # a key that only prime-rl has
     keys = ("max_steps", "seq_len", "model", "trainer", "orchestrator")
-    own = {"output_dir": str(folder), "run": {"name": "embedded"}}
-    own["embedded"] = {"threads": 1, "device": "cpu"}
+    own = {
         "output_dir": str(folder),
         "run": {"name": "embedded"},
         "embedded": {"threads": 1, "device": "cpu"},
