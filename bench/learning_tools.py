@@ -11,6 +11,9 @@ Then `sft` trains a new policy on the demonstrations (the warm start). GRPO trai
 (`configs/grl/small.toml`, but with AdamW), and separately a control whose rewards are shuffled within each
 group. Before and after, the policy answers held-out questions of both kinds, with and without the calculator.
 
+The program stops if a warm start has not learnt to copy the calculator's result: then a call only costs, and
+no training can show that it pays.
+
 Results are written after each seed; the same command continues an interrupted program. The exit code is 0 if
 the mean gain of the reward exceeds two standard errors over the seeds, and the control's gain does not.
 
@@ -31,6 +34,7 @@ from statistics import fmean
 from typing import Any
 
 import learning_worlds
+from learning_worlds import GENTLY, HIDDEN, ONE_THREAD, write_settings
 from rich.console import Console
 from rich.table import Table
 
@@ -38,6 +42,7 @@ from air import paths
 from air.actions import Action, ToolCall, get
 from air.actions.base import Standing
 from air.cli.runs import sft
+from air.errors import UsageError
 from air.train.config import overrides
 from air.train.config.run_config import RunConfig
 from air.train.config.sft_config import SFTRunConfig
@@ -54,6 +59,8 @@ KINDS = ("sum", "product")
 MEASURES = {"reward": "reward", "right": "answer_right", "calls": "tool_calls"}
 """The measures of a policy by name, which are columns of the table: each is the mean over episodes of the
 metric that is named here."""
+COPIED = 0.8
+"""The smallest share of right answers among the products for which a warm start calls the calculator."""
 COLUMNS = tuple(f"{kind} {name}" for kind in KINDS for name in (*MEASURES, "right without"))
 
 
@@ -62,14 +69,30 @@ def main() -> int:
     parser.add_argument("--tools", action="store_true", help="this program, and not learning.py")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--episodes", type=int, default=64, help="held-out ones of each kind")
-    parser.add_argument("--demos", type=int, default=10000)
+    parser.add_argument("--demos", type=int, default=16000)
     parser.add_argument("--sft-steps", type=int, default=2000)
     parser.add_argument("--out", type=Path, default=Path("outputs/learning-tools"))
     parser.add_argument("--only-real", action="store_true", help="leave the control out")
     args, rest = parser.parse_known_args()
     args.out = args.out.absolute()
+    try:
+        claim(args, rest)
+    except UsageError as error:
+        parser.error(str(error))
     write_rows(args.out)
     return asyncio.run(all_seeds(args, rest))
+
+
+def claim(args: argparse.Namespace, rest: Sequence[str]) -> None:
+    """Writes the settings to the folder of results. Raises UsageError if the folder has results of other
+    settings, or if a flag in `rest` is wrong."""
+    config = run_config(argparse.Namespace(out=Path("unset")), rest, 0, "trained", Path("unset"))
+    settings = {
+        "training": json.loads(overrides.dump(config)),
+        "warm start": [args.demos, args.sft_steps, HIDDEN, *GENTLY],
+        "episodes": args.episodes,
+    }
+    write_settings(args.out, settings)
 
 
 def write_rows(folder: Path) -> None:
@@ -105,7 +128,11 @@ async def all_seeds(args: argparse.Namespace, rest: Sequence[str]) -> int:
     results: list[dict[str, Any]] = json.loads(file.read_text()) if file.exists() else []
     for seed in range(args.seeds):
         if seed not in {result["seed"] for result in results}:
-            results.append(await one_seed(args, rest, seed))
+            try:
+                results.append(await one_seed(args, rest, seed))
+            except WarmStartFailed as error:
+                print(error)
+                return 1
             file.write_text(json.dumps(results, indent=1))
             report(results)
     return verdict(results)
@@ -114,7 +141,7 @@ async def all_seeds(args: argparse.Namespace, rest: Sequence[str]) -> int:
 async def one_seed(args: argparse.Namespace, rest: Sequence[str], seed: int) -> dict[str, Any]:
     """Runs the experiment with one seed: the warm start (training on demonstrations), then from there the
     training and the control run, whose rewards are shuffled. Returns the measures of the policy before both,
-    after the training, and after the control run."""
+    after the training, and after the control run. Raises WarmStartFailed."""
     folder, began = args.out / f"seed{seed}", time.monotonic()
     warm = folder / "warm"
     if not (warm / "config.json").exists():  # it is written last
@@ -124,6 +151,7 @@ async def one_seed(args: argparse.Namespace, rest: Sequence[str], seed: int) -> 
     result: dict[str, Any] = {"seed": seed, "sft_seconds": time.monotonic() - began}
     config = run_config(args, rest, seed, "trained", warm)
     result["before"] = await measure(args, config, warm)
+    gate(seed, result["before"])
     for arm in ["trained"] if args.only_real else ["trained", "control"]:
         shutil.rmtree(folder / arm, ignore_errors=True)
         config = run_config(args, rest, seed, arm, warm)
@@ -134,6 +162,26 @@ async def one_seed(args: argparse.Namespace, rest: Sequence[str], seed: int) -> 
         result[arm] = await measure(args, config, outcome.checkpoint)
         result[arm]["train_seconds"] = time.monotonic() - began
     return result
+
+
+class WarmStartFailed(Exception):
+    """A warm start has not learnt what the training needs."""
+
+
+def gate(seed: int, before: dict[str, Any]) -> None:
+    """Prints how well a warm start copies the calculator's result. Raises WarmStartFailed if it seldom does.
+    `before` has the measures of the warm start. Products are never right without a call, so their shares of
+    right answers and of calls suffice."""
+    copied = before["product right"] / before["product calls"] if before["product calls"] else 0.0
+    print(
+        f"seed {seed}, warm start: {copied:.3f} of the products right for which it calls the calculator "
+        f"(at least {COPIED})",
+        flush=True,
+    )
+    if copied < COPIED:
+        raise WarmStartFailed(
+            "the warm start does not suffice: raise --demos and --sft-steps, and name another --out"
+        )
 
 
 async def warm_start(args: argparse.Namespace, folder: Path, seed: int) -> Path:
@@ -152,12 +200,19 @@ async def warm_start(args: argparse.Namespace, folder: Path, seed: int) -> Path:
     data = folder / "demos.jsonl"
     data.write_text("".join(json.dumps({"messages": talk}) + "\n" for talk in talks))
     texts = [message["content"] for talk in talks[:40] for message in talk]
-    policies.build(folder / "base", texts, seed=seed, max_length=1024)
+    policies.build(
+        folder / "base",
+        texts,
+        seed=seed,
+        max_length=1024,
+        hidden=HIDDEN,
+        initializer_range=HIDDEN**-0.5,
+    )
     flags = [f"@{CONFIGS / 'sft' / 'warmstart.toml'}", "--model.name", str(folder / "base")]
     flags += ["--data.name", str(data), "--data.seed", str(seed), "--data.seq-len", "1024"]
     flags += ["--data.batch-size", "8", "--max-steps", str(args.sft_steps)]
-    flags += ["--scheduler.decay-steps", str(args.sft_steps - 20)]
-    flags += ["--output-dir", str(folder), "--run.name", "warm", *learning_worlds.ONE_THREAD]
+    flags += ["--scheduler.decay-steps", str(args.sft_steps - 20), *GENTLY]
+    flags += ["--output-dir", str(folder), "--run.name", "warm", *ONE_THREAD]
     return sft.train(overrides.build(SFTRunConfig, overrides.parse(flags, SFTRunConfig)))
 
 
@@ -204,7 +259,7 @@ def run_config(
     flags += ["--orchestrator.batch-size", "48"]
     flags += ["--trainer.optim.type", "adamw", "--trainer.optim.lr", "3e-4"]
     flags += ["--trainer.scheduler.decay-steps", "0", f"{env}.format-penalty", "0"]
-    parsed = overrides.parse([*files, *flags, *learning_worlds.ONE_THREAD, *rest], RunConfig)
+    parsed = overrides.parse([*files, *flags, *ONE_THREAD, *rest], RunConfig)
     return overrides.build(RunConfig, parsed)
 
 

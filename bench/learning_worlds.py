@@ -26,7 +26,7 @@ import json
 import random
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -152,9 +152,7 @@ async def instances(game: str, episodes: int, trained: int) -> str:
 
 
 def claim(args: argparse.Namespace, rest: Sequence[str]) -> None:
-    """Writes the settings, except games and seeds, to `settings.json` in the folder of results. Raises
-    UsageError if the folder has results of other settings."""
-    file = args.out / "settings.json"
+    """Writes the settings, except games and seeds, to the folder of results (`write_settings`)."""
     anywhere = argparse.Namespace(out=Path("unset"))
     config = run_config(anywhere, rest, "sokoban4x5", 0, "trained", Path("unset"))
     settings = {
@@ -162,15 +160,22 @@ def claim(args: argparse.Namespace, rest: Sequence[str]) -> None:
         "warm start": [args.demos, args.sft_steps, GOOD, HIDDEN, *GENTLY],
         "episodes": args.episodes,
     }
-    if (args.out / "results.json").exists() and (
+    write_settings(args.out, settings)
+
+
+def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Writes the settings to `settings.json` in the folder of results. Raises UsageError if the folder has
+    results of other settings."""
+    file = folder / "settings.json"
+    if (folder / "results.json").exists() and (
         not file.exists() or json.loads(file.read_text()) != settings
     ):
         raise UsageError(
             "the folder has results of other settings",
-            where=str(args.out),
+            where=str(folder),
             remedy="name another --out, or remove the folder",
         )
-    args.out.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(settings, indent=1))
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import air
 from air.actions import Action, ToolCall
+from air.errors import UsageError
 from air.worlds import sources
 
 
@@ -71,3 +72,27 @@ def test_the_optimiser_and_the_penalties_of_games_do_not_reach_this_training(
     assert config.embedded.kl is None
     assert not config.embedded.reward_to_go
     assert config.embedded.shuffle_rewards == (arm == "control")
+
+
+@pytest.mark.parametrize(
+    ("calls", "right", "passes"), [(0.5, 0.5, True), (0.5, 0.3, False), (0.0, 0.0, False)]
+)
+def test_a_warm_start_that_does_not_copy_the_result_ends_the_program(
+    tools: ModuleType, calls: float, right: float, passes: bool
+) -> None:
+    before = {"product calls": calls, "product right": right}
+    if passes:
+        tools.gate(0, before)
+    else:
+        with pytest.raises(tools.WarmStartFailed, match="--sft-steps"):
+            tools.gate(0, before)
+
+
+def test_results_of_other_settings_are_not_continued(tools: ModuleType, tmp_path: Path) -> None:
+    args = argparse.Namespace(out=tmp_path, demos=8, sft_steps=1, episodes=1)
+    tools.claim(args, [])
+    (tmp_path / "results.json").write_text("[]")
+    tools.claim(args, [])
+    args.demos = 16
+    with pytest.raises(UsageError, match="other settings"):
+        tools.claim(args, [])
