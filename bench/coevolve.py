@@ -73,7 +73,8 @@ WARM_STARTS = {"executor": (answering, 4000, 512, 512), "proposer": (proposing, 
 """Of each policy: the function that makes its demonstrations, the number of steps of its warm start, the size
 of its vocabulary, and the maximum number of tokens of a conversation."""
 BATCH = 8
-"""The number of demonstrations in a step of a warm start. Each demonstration is used once."""
+"""The number of rows in a step of a warm start. There are `BATCH` demonstrations for each step, but a row
+holds several, so that each is used two or three times."""
 FIRST = 400
 """The number of demonstrations from which a tokenizer is made."""
 EASY_ACCURACY = 0.95
