@@ -97,7 +97,7 @@ class MessageCall:
     """The id that the message with the tool's result must repeat; empty if the server gave none."""
     name: str
     arguments: str
-    """The arguments, as the JSON text of an object."""
+    """The arguments of the tool call, as text: a JSON object."""
 
 
 @dataclass(frozen=True)

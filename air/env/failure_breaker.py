@@ -159,7 +159,9 @@ class Breaker:
         return replace(count, opened=self._reason(count, error, task, action))
 
     def _reason(self, count: _Count, error: str, task: str, action: str | None) -> str:
-        """Returns the reason why the run must stop after an episode of `task`, or "" if it may continue."""
+        """Returns the reason why the run must stop after an episode of `task` that ended with the
+        infrastructure error `error`; an empty string if the run may continue. `count` has the failures so
+        far. `action` is the action of the agent during which the error occurred, or None."""
         of_task = count.in_a_row.get(task, 0)
         last = f"the last one: {' '.join(error.split())[:500]}"
         last += "" if action is None else f", {_at(action)}"

@@ -45,7 +45,7 @@ class RescoreResult:
     """For each grading of the episode, the new delta reward: the reward for the change of the score since an
     earlier grading. 0.0 if the grading earns none."""
     scores: int = 0
-    """The number of compared scores."""
+    """The number of new scores that were compared with recorded scores."""
     equal_scores: int = 0
     """The number of new scores that equal the recorded ones exactly."""
     differences: list[Difference] = field(default_factory=list)

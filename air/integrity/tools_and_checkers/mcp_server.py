@@ -95,7 +95,8 @@ class Scripted:
         unread = [body]
 
         async def again() -> Event:
-            """Gives the body that was read already, and then further events."""
+            """Returns the request's body, which was read already, at the first call. Later calls return the
+            further events of the connection."""
             if unread:
                 return {"type": "http.request", "body": unread.pop()}
             return await receive()

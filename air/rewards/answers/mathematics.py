@@ -150,17 +150,21 @@ def _bits(number: quantities.Quantity) -> int:
 
 
 def _trees(parts: Parts, question: str, leaves: list[_Leaf], depth: int = 1) -> list[Tree]:
-    """Splits each of the parts of an answer into its own parts, and these into theirs. Appends the parts
-    without parts to `leaves`, and returns the trees of all parts. `depth` is the number of collections around
-    the parts."""
+    """Splits each part of an answer into its own parts, these into theirs, and so on. Appends the parts that
+    cannot be split further to `leaves`, and returns one tree for each of `parts`. A word in `question` may be
+    a unit. `depth` is the number of collections around the parts."""
     is_ordered = parts.kind not in ("set", "union")
     return [_tree(part, question, leaves, depth, is_ordered=is_ordered) for part in parts.parts]
 
 
 def _tree(text: str, question: str, leaves: list[_Leaf], depth: int, *, is_ordered: bool) -> Tree:
-    """Does for one part what `_trees` does for several. In a collection, the name in `x = (1, 2)` may not be
-    left out, so it belongs to the kind of the tree. In an ordered collection, `\\pm 1` is not split, because
-    the point `(\\pm 1, 2)` has no set as a coordinate."""
+    """Splits one part of an answer, `text`, as `_trees` splits several, and returns its tree. `is_ordered`
+    says whether the part is an element of an ordered collection, such as a tuple.
+
+    In a collection, the variable in `x = (1, 2)` may not be left out, so it belongs to the kind of the tree.
+    In an ordered collection, `\\pm 1` is not split into 1 and −1, because a coordinate is one number and not
+    a set.
+    """
     parts = split(text)
     stands_for_two = is_ordered and text.startswith(r"\pm")
     if parts.kind != "one" and depth < MOST_DEPTH and not stands_for_two:
@@ -181,8 +185,9 @@ def _is_undecidable(leaves: Sequence[_Leaf]) -> bool:
 
 
 def _decided(gold: Tree, prediction: Tree, known: Sequence[Sequence[bool | None]]) -> bool | None:
-    """Returns whether two answers are equal, or None if this depends on pairs of parts that only a comparison
-    of expressions can decide: those for which `known` has None."""
+    """Returns whether the answers `gold` and `prediction` are equal. `known[row][column]` says whether leaf
+    `row` of the first equals leaf `column` of the second, or is None if only a comparison of expressions can
+    decide this. Returns None if the answers' equality depends on such pairs."""
     if same_trees(gold, prediction, lambda row, column: known[row][column] is True):
         return True
     if same_trees(gold, prediction, lambda row, column: known[row][column] is not False):
@@ -269,8 +274,9 @@ def math_equal(prediction: str, answer: object, question: str = "") -> Verdict:
 def math_equal_tool(
     prediction: str, answer: object, tool_calls: int, question: str = ""
 ) -> Verdict:
-    """Checks a mathematical answer of an agent with tools. If no tool call succeeded, the reward is 0.
-    Otherwise it is 1 for a right and 0.1 for a wrong final answer."""
+    """Checks a mathematical answer of an agent with tools. If no tool call succeeded (`tool_calls` is 0), the
+    reward is 0. Otherwise the reward is 1 if the final answer in `prediction` equals `answer`, else 0.1. A
+    word after a number is its unit if the word is a known unit or occurs in `question`."""
     right = equal(answer, final_answer(prediction), question)
     reward = (1.0 if right else 0.1) if tool_calls > 0 else 0.0
     return Verdict(reward, {"accuracy": float(right)})
@@ -284,9 +290,10 @@ def math_equal_think(
     thoughts: Sequence[str],
     question: str = "",
 ) -> Verdict:
-    """Checks a mathematical answer of an agent with tools. The reward is 0 if no tool call succeeded, or if a
-    turn has no thought with at least one word. Otherwise it is 1 for a right and 0.1 for a wrong final
-    answer."""
+    """Checks a mathematical answer of an agent with tools that must think in each turn. The reward is 0 if no
+    tool call succeeded (`tool_calls` is 0), if `turns` is 0, or if fewer than `turns` of the `thoughts` have
+    a word. Otherwise the reward is 1 if the final answer in `prediction` equals `answer`, else 0.1. A word
+    after a number is its unit if the word is a known unit or occurs in `question`."""
     verdict = math_equal_tool(prediction, answer, tool_calls, question)
     thinking = [thought for thought in thoughts if re.search(r"\w", thought)]
     always = turns > 0 and len(thinking) >= turns
@@ -309,8 +316,9 @@ def math_string_equal(prediction: str, answer: object) -> Verdict:
 
 @pays(lowest=-1.0)
 def agent0(prediction: str, answer: object, question: str = "") -> Verdict:
-    """Checks a mathematical answer as the project Agent0 does: the reward is 1 if the last `\\boxed{…}`
-    outside thoughts equals `answer`, else −1."""
+    """Checks a mathematical answer as the project Agent0 does: the reward is 1 if the last `\\boxed{…}` in
+    `prediction` outside thoughts equals `answer`, else −1. A word after a number is its unit if the word is a
+    known unit or occurs in `question`."""
     boxed: Any = last_boxed(outside_thoughts(prediction))
     right = bool(boxed) and equal(answer, boxed, question)
     return Verdict(1.0 if right else -1.0, {"accuracy": float(right), "boxed": float(bool(boxed))})

@@ -123,6 +123,7 @@ def _sync(folder: str) -> None:
 
 
 def main() -> None:
-    """Makes the copy of Python in `HOME`, sends the message `ready` on standard output, and ends."""
+    """Copies the running Python interpreter into the folder `HOME`, unless a copy is already there. Then
+    sends the message `ready` to the host on standard output, and ends."""
     keep(HOME)
     frames.send({"op": "ready"})

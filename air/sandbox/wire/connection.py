@@ -269,8 +269,12 @@ class Connection:
     async def upload(
         self, header: Mapping[str, Any], pieces: AsyncIterable[tuple[bytes, bool]]
     ) -> None:
-        """Writes a file in the box. `header` has the file's path and mode. `pieces` yields pairs: some bytes
-        of the file, and whether they are the last."""
+        """Writes a file in the box. `header` has the fields of the request, such as the file's path and mode.
+        `pieces` yields the content as pairs: some bytes, and whether they are the last.
+
+        Raises BoxFileError if the box refuses the file, and BoxDiedError if the box has ended. After any
+        error no incomplete file stays in the box.
+        """
         ident = self.new_id()
         part = {**header, "op": "write", "id": ident}
         with self._answers(ident) as queue:

@@ -141,14 +141,16 @@ class Programs:
     async def in_box(
         self, spec: BoxSpec, asked: float, needed: float, work: Callable[[Box], Awaitable[T]]
     ) -> T:
-        """Calls `work` with a box (container) that has the settings `spec`, and returns the result of `work`,
-        which runs the client's program in it. If the box fails, and the program is not the cause, tries once
-        more with another box, if there is time.
+        """Runs a client's program: takes a box (container) with the settings `spec`, awaits `work(box)`, and
+        returns its result. If the box fails through no fault of the program, tries once more with another
+        box, if there is time. Raises InfrastructureError if there is no time for this, or if the second box
+        fails, too.
 
         `asked` is the sum of the time limits in the request, in seconds. `needed` is the part of this sum
         that the program can use: a compiler's time limit, for example, is not used if the language has no
-        compiler. The client is assumed to wait for `asked` plus the setting `queue_seconds`. So the request
-        may wait for a box until only `needed` seconds of this time remain.
+        compiler. The client waits for `asked` plus the setting `queue_seconds`. So the request may wait for a
+        box until only `needed` seconds of this time remain; then raises the error of the pool, such as
+        NoBoxInTime.
         """
         config = self._server.config
         until = time.monotonic() + asked + config.queue_seconds - MARGIN_SECONDS

@@ -131,10 +131,10 @@ def _parts(groups: Sequence[ScoredGroup]) -> Iterator[ScoredPart]:
 
 
 def _weighted(credit: Credit, part: ScoredPart, weights: Mapping[tuple[int, int], float]) -> Credit:
-    """Returns a copy of `credit`, the result for `part`, in which the advantage of each token is multiplied
-    by the weight of the token's reply. The keys of `weights` are pairs: the `id()` of a part, and the index
-    of a reply in it. A reply without a weight keeps its advantages. A part without `replies` is not
-    weighted."""
+    """Returns a copy of `credit` with the advantage of each token multiplied by the weight of the reply to
+    which the token belongs. `credit` has the advantages of `part` (an episode, a segment or a turn). The keys
+    of `weights` are pairs: the `id()` of a part, and the index of a reply in it. A reply without a weight
+    keeps its advantages, and so does a part whose field `replies` is empty."""
     if not part.replies:
         return credit
     each: list[float] = []

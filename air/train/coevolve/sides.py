@@ -64,7 +64,7 @@ class Side:
     """The settings with which this process plays episodes of the model outside its trainings. If the embedded
     engine trains the model, these are the settings of the training, too."""
     episodes: int
-    """The number of episodes in a training."""
+    """The number of episodes that one training of this model plays."""
 
     def training(self, folder: Path, model: str, task: str, prompts: int, seed: int) -> Training:
         """Returns the settings of a training in a new folder, named as the side, in `folder`. It starts from
@@ -118,8 +118,10 @@ def read_side(config: SideConfig, name: str) -> Side:
 def _merged(
     config: SideConfig, name: str, task: str, prompts: int, own: Mapping[str, Any]
 ) -> MergedSettings:
-    """Returns the settings of a training: those of the side's run files and its table `settings`, then those
-    that the co-evolution sets."""
+    """Returns the settings of one training of the side `name` (`proposer` or `executor`): those of the side's
+    run files, then the side's table `settings`, then those that the co-evolution sets. The co-evolution sets
+    `prompts` prompts of the task `task`, the model, and the settings in `own`. Raises ConfigError if the user
+    sets a key that only the co-evolution may set."""
     merged = overrides.read_files([f"@{path}" for path in config.run_files])
     overrides.refuse(merged.data, _SET_BY_COEVOLUTION, "the co-evolution", merged.place)
     set_here = {**_SET_BY_COEVOLUTION, "model.name": f"set `{name}.model`"}

@@ -252,8 +252,8 @@ def _shuffled_returns(
 
 
 def _paid(parts: Sequence[TracePart], returns: Sequence[float]) -> list[TracePart]:
-    """Returns a copy of an episode's turns, `parts`, with new rewards, such that each turn's return (the sum
-    of its reward and all later ones) is its element of `returns`."""
+    """Returns copies of an episode's turns, `parts`, with new rewards. They are chosen such that the return
+    of turn i (the sum of its reward and all later rewards) is `returns[i]`."""
     ends = zip(returns, [*returns[1:], 0.0], strict=True)
     return [
         replace(part, reward=now - later) for part, (now, later) in zip(parts, ends, strict=True)

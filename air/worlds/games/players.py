@@ -36,7 +36,7 @@ class RandomPlayer:
         self._rng = random.Random(seed)
 
     def moves(self, game: Game) -> list[str]:
-        """Returns one random move."""
+        """Returns a list with one move, drawn uniformly from all moves of `game`."""
         return [self._rng.choice(game.moves)]
 
 
