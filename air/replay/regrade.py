@@ -131,7 +131,8 @@ async def _regrade(
     trajectory: Trajectory, grader: Grader, task: TaskSpec, result: RescoreResult, pay: DeltaReward
 ) -> _Regraded:
     """Grades every artefact of a recorded episode on the validation split again, and returns the new scores.
-    Adds the delta rewards (which `pay` computes) and the differences from the record to `result`.
+    `task` is the task with the split of the recording. `pay` computes the new delta rewards; they are added
+    to `result`, and so are the differences from the record.
 
     Raises ConfigError if an artefact was not stored, or if its file has changed since.
     """
@@ -202,8 +203,9 @@ def _artefact(folder: Path, name: str, digest: str, where: str) -> Artefact:
 async def _grade(
     grader: Grader, task: TaskSpec, artefact: Artefact, split: Split
 ) -> tuple[float | None, float | None]:
-    """Grades one artefact. Returns its score and the standard error of the score, or (None, None) if the
-    artefact is missing or malformed. The standard error alone may also be None."""
+    """Grades an artefact (the agent's files) on the data split `split`, with the random seed 0. Returns its
+    score and the standard error of the score, or (None, None) if the artefact is missing or malformed. The
+    standard error alone may also be None."""
     try:
         grade = await grader.grade(task, artefact, split=split, seed=0)
     except ArtefactError:

@@ -177,8 +177,9 @@ def _tree(text: str, question: str, leaves: list[_Leaf], depth: int, *, is_order
 
 
 def _is_undecidable(leaves: Sequence[_Leaf]) -> bool:
-    """Returns whether all parts of two answers are formulas, and at least one part cannot be compared,
-    because this would take too long or because the part has a LaTeX command that is not known here."""
+    """Returns whether two answers cannot be compared. `leaves` are the smallest parts of both. They cannot be
+    compared if all parts are formulas, and at least one part would take too long to evaluate or has a LaTeX
+    command that is not known here."""
     return all(_is_formula(leaf.text) for leaf in leaves) and not all(
         leaf.is_expression for leaf in leaves
     )

@@ -202,8 +202,9 @@ class GuestBox(Box):
         cwd: str | None,
         env: Mapping[str, str] | None,
     ) -> dict[str, Any]:
-        """Returns the fields that the requests of `exec` and of `start` to the guest (air's program in the
-        box) have in common."""
+        """Returns the fields that the requests `exec` and `start` to the guest have in common: the command,
+        its timeout in seconds, its working directory (relative to the workspace unless `cwd` is absolute) and
+        its environment variables."""
         folder = self.path(posixpath.join(self._home, cwd or ""))
         what = {"script": command} if isinstance(command, str) else {"argv": list(command)}
         return {"timeout": timeout, "env": dict(env or {}), "cwd": folder, **what}
@@ -293,9 +294,9 @@ class GuestBox(Box):
         return FileInfo(**(await self._ask("rename", source, user, to=dest))["entry"])
 
     async def _ask(self, op: str, path: str, user: str | None, **more: str) -> dict[str, Any]:
-        """Sends the guest (air's program in the box) a request of the kind `op` about the path `path`, and
-        returns the header of the answer. `more` contains further fields of the request. Error messages name
-        the path."""
+        """Sends the guest a request of the kind `op` about the path `path`, with the fields `more`, and
+        returns the header of the answer. The guest executes the request with the rights of `user`. Error
+        messages name the path."""
         with _about(path):
             request = {"op": op, "path": path, **more, **self._as(user)}
             return (await self._guest.request(request))[0]

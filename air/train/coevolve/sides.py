@@ -136,8 +136,9 @@ def _merged(
 
 
 def _check_each_file(config: SideConfig, engine: Engine) -> None:
-    """Raises ConfigError if a run file has another value at a key that is a table: a later file or the
-    co-evolution could replace this value without a message."""
+    """Checks each run file of a side of a co-evolution by itself. Raises ConfigError if a file is not valid
+    for `engine`, for example because it has a value at a key that is a table. Without this check, a later
+    file or the co-evolution could replace this value without a message."""
     for path in config.run_files:
         if engine == "embedded":
             overrides.read_files([f"@{path}"], RunConfig)
@@ -146,7 +147,9 @@ def _check_each_file(config: SideConfig, engine: Engine) -> None:
 
 
 def _embedded(merged: MergedSettings, name: str) -> RunConfig:
-    """Returns the settings of a training by the embedded engine. Raises ConfigError if they are wrong."""
+    """Converts the merged settings of a training to those of the embedded engine. `name` is the side,
+    `proposer` or `executor`. Raises ConfigError if a setting is wrong, or if the run files name an
+    environment that is not air's."""
     run = overrides.build(RunConfig, merged).with_checkout()
     (source,) = run.orchestrator.train.source
     if not isinstance(source.env, ResearchEnvConfig):
@@ -155,14 +158,16 @@ def _embedded(merged: MergedSettings, name: str) -> RunConfig:
 
 
 def _read_prime(merged: MergedSettings) -> run_file.PrimeView:
-    """Checks the settings of a training by prime-rl, and returns the keys that air reads."""
+    """Checks the merged settings of a training by prime-rl, and returns the keys that air reads. Raises
+    ConfigError if one of these is wrong."""
     data = copy.deepcopy(merged.data)  # because validation changes its input
     return run_file.read(MergedSettings(data, merged.files, merged.origin))
 
 
 def _check_prime(view: run_file.PrimeView, merged: MergedSettings) -> None:
-    """Raises ConfigError if the settings of a prime-rl run do not fit a co-evolution, which waits for the end
-    of a training and continues with its model."""
+    """Checks the settings of a training by prime-rl. Raises ConfigError if they do not fit a co-evolution,
+    which waits for the end of a training and continues with its model. `view` has the keys that air reads,
+    and `merged` all settings."""
     renderer = _table(merged.data, "orchestrator", "renderer").get("name", "auto")
     named = _table(merged.data, "tokenizer") or _table(merged.data, "orchestrator", "tokenizer")
     problems = {

@@ -305,9 +305,13 @@ array has one number per sampled token of the message."""
 def _of_trace(
     trace: Any, by_node: _ByNode, temperature: float, keep_zeros: bool
 ) -> Iterator[Sample]:
-    """Yields one sample for each branch (linear conversation) of `trace`, `verifiers`' record of an episode.
+    """Yields one training sample for each branch (linear conversation) of `trace`, `verifiers`' record of an
+    episode. `by_node` has the algorithm's results, such as advantages, for the messages. `temperature` is the
+    temperature at which the tokens were sampled.
+
     Skips a branch without sampled tokens. Unless `keep_zeros` is set or there are returns for a value model,
-    also skips a branch whose advantages are all 0."""
+    also skips a branch whose advantages are all 0.
+    """
     names = {name for arrays in by_node.values() for name in arrays} | {"advantages"}
     for branch, mask in branch_masks(trace):
         arrays: dict[str, list[float]] = {name: [] for name in names}

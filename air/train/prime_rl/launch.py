@@ -158,7 +158,8 @@ def placed(
 
 
 def real_placement(view: run_file.PrimeView) -> gpu_placement.Placement:
-    """Returns the same as `placed`. Raises MissingError if this machine has no GPU."""
+    """Returns which GPUs of this machine a run gets, as `placed` does. Raises MissingError if this machine
+    has no GPU, and the errors of `placed`."""
     if not gpus.inventory():
         raise MissingError(NO_GPU, remedy="`nvidia-smi` must list some")
     return placed(view)
@@ -201,8 +202,9 @@ def environment(python: Path, plan: Plan, breaker: Path) -> dict[str, str]:
 
 
 def hand_over(python: Path, args: Sequence[str], plan: Plan) -> int:
-    """Runs prime-rl's launcher with the interpreter `python` and the arguments `args`, waits until the
-    launcher has ended, and returns an exit code (see `launcher_process.supervise`)."""
+    """Runs prime-rl's launcher with the interpreter `python`, the arguments `args` and the GPUs of `plan`.
+    Waits until the launcher has ended, and returns the exit code of air's command (see
+    `launcher_process.supervise`)."""
     with _breaker(plan) as breaker:
         return supervise(_command(python, args), environment(python, plan, breaker), breaker)
 

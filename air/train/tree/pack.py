@@ -118,11 +118,15 @@ def _split(samples: Sequence[Sample], max_tokens: int, mask_cost: float) -> list
 def _ranges(
     samples: Sequence[Sample], max_tokens: int, mask_cost: float
 ) -> list[tuple[int, int, float, bool]]:
-    """Divides the sorted `samples` recursively in two, and returns all ranges of this division, from which
-    `_split` chooses. Each range is a tuple: start, end (the index after the last sample), the number of
+    """Divides the sorted `samples` into two ranges, these again, and so on, and returns all ranges, from
+    which `_split` chooses. Each range is a tuple: start, end (the index after the last sample), the number of
     tokens in the prefix tree of the range, and whether the range is divided further. A range is divided
-    between the two neighbours that share the fewest tokens. The order is depth-first: a divided range is
-    followed by its first half and all parts of that half, then by its second half."""
+    between the two neighbours that share the fewest tokens. Only a range of several samples is divided, and
+    only if it has more than `max_tokens` tokens or if `mask_cost` is greater than 0.
+
+    The order is depth-first: a divided range is followed by its first half and all parts of that half, then
+    by its second half.
+    """
     lengths = np.array([len(sample.token_ids) for sample in samples])
     shared = np.array([0, *(shared_prefix(a.token_ids, b.token_ids) for a, b in pairwise(samples))])
     ranges: list[tuple[int, int, float, bool]] = []

@@ -25,8 +25,9 @@ def notes(environment: Environment) -> str:
 
 
 async def set_up(box: Box, folder: HarborFolder, step: Step, user: User) -> None:
-    """Copies the files of `step`, a step of the task, into the working directory of the agent's box
-    (sandbox), and runs the file `setup.sh` if it is among them. Raises StagingError if `setup.sh` fails."""
+    """Copies the files of `step`, a stage of the task in `folder`, into the working directory of the agent's
+    box (sandbox), with `user` as their owner. Then runs the file `setup.sh` as this user if it is among them.
+    Raises StagingError if `setup.sh` fails."""
     files = folder.setup(step)
     await put(box, files, box.workspace, user)
     if "setup.sh" in files:
