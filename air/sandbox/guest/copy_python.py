@@ -123,7 +123,6 @@ def _sync(folder: str) -> None:
 
 
 def main() -> None:
-    """Copies the running Python interpreter into the folder `HOME`, unless a copy is already there. Then
-    sends the message `ready` to the host on standard output, and ends."""
+    """Copies the running Python into the folder `HOME`, sends the message `ready` to the host, and ends."""
     keep(HOME)
     frames.send({"op": "ready"})
