@@ -143,13 +143,13 @@ class TextFormat(Protocol):
         ...
 
     def opening(self, standing: Standing) -> str:
-        """Returns the text that ends the first prompt, after the task's description; empty if there is
-        none."""
+        """Returns the text that ends the first prompt, after the task's description; an empty string if there
+        is none. `standing` is the agent's situation at the start, which the text can show."""
         ...
 
     def footer(self, standing: Standing) -> str:
-        """Returns the text that is added after every observation, such as the number of remaining turns;
-        empty if there is none."""
+        """Returns the text that is added after every observation, such as the number of remaining turns; an
+        empty string if there is none. `standing` is the agent's situation after the observed action."""
         ...
 
 

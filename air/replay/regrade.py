@@ -163,12 +163,10 @@ async def _regrade_test(
     regraded: _Regraded,
     counts: Counts | None,
 ) -> None:
-    """Grades, on the test split, the artefact that counts at the end of the episode, and stores the score in
-    `regraded`. Compares this score with the recorded test score if both belong to the same artefact.
-
-    `counts` says which artefact counts: the latest or the best. None: the artefact that counted in the
-    recording.
-    """
+    """Grades one artefact on the test split, and stores the score in `regraded`. This is the artefact that
+    counts at the end of the episode: `counts` says whether it is the latest or the best one; None: the
+    artefact that counted in the recording. If the recording has a test score of the same artefact, the two
+    scores are compared, and a difference is added to `result`."""
     recorded = None if trajectory.end is None else trajectory.end.test
     one: Test | Validation | None = recorded
     if counts is not None:

@@ -197,8 +197,9 @@ def _decided(gold: Tree, prediction: Tree, known: Sequence[Sequence[bool | None]
 
 
 def _known(gold: _Leaf, prediction: _Leaf) -> bool | None:
-    """Returns whether a part of the gold (right) answer and a part of the prediction are equal. Returns None
-    if this cannot be decided by text and numbers, and a comparison of expressions is needed."""
+    """Returns whether two parts of answers are equal, one of the gold (right) answer and one of the
+    prediction. Returns None if their texts and numbers cannot decide this, so that the parts must be compared
+    as expressions."""
     if gold.compact == prediction.compact:
         return True
     if "%" in (gold.unit, prediction.unit) and gold.unit != prediction.unit:
@@ -216,7 +217,7 @@ def _known(gold: _Leaf, prediction: _Leaf) -> bool | None:
 
 def _equal_percent(gold: _Leaf, prediction: _Leaf) -> bool:
     """Returns whether a percentage and a number without a percent sign are equal: 50% equals 50 and 0.5. One
-    of the two has the unit `%`."""
+    of the two parts must have the unit `%`. Returns False if a part is no plain number."""
     if gold.number is None or prediction.number is None:
         return False
     percent, plain = gold.number, prediction.number

@@ -56,8 +56,10 @@ class WithDurationWeights(Algorithm):
     def finish(
         self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
     ) -> Sequence[GroupCredits]:
-        """Returns the wrapped algorithm's final results of the training step, with the advantages of each
-        reply multiplied by its weight, which grows with the execution time of the reply's action."""
+        """Calls `finish` of the wrapped algorithm, and multiplies each reply's advantages in the result by
+        the reply's weight. The weight grows with the execution time of the action in the reply. `groups` are
+        the groups of a training step, and `credits` the results of `__call__` for them. Returns the final
+        results."""
         finished = self.algorithm.finish(groups, credits)
         weights = _by_reply(groups, self.cap)
         replies = sum(len(part.replies) for part in _parts(groups))

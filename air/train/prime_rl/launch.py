@@ -212,8 +212,10 @@ def hand_over(python: Path, args: Sequence[str], plan: Plan) -> int:
 async def hand_over_in_task(
     python: Path, args: Sequence[str], plan: Plan, *, keep: Sequence[int] = ()
 ) -> int:
-    """Does the same as `hand_over` in an asyncio task, and leaves signals alone (see
-    `launcher_process.supervise_in_task`). The launcher inherits the open files `keep`."""
+    """Runs prime-rl's launcher in an asyncio task, with the interpreter `python`, the arguments `args` and
+    the GPUs of `plan`. Waits until the launcher has ended, and returns its exit code.
+    `launcher_process.supervise_in_task` describes what happens if the task is cancelled. The launcher
+    inherits the open files `keep` (file descriptors)."""
     with _breaker(plan) as breaker:
         env = environment(python, plan, breaker)
         return await supervise_in_task(_command(python, args), env, breaker, keep=keep)

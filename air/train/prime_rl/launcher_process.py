@@ -196,10 +196,17 @@ async def supervise_in_task(
     grace: float = GRACE,
     keep: Sequence[int] = (),
 ) -> int:
-    """Does the same as `supervise`, but in an asyncio task, and leaves signals alone. If the task is
-    cancelled (Ctrl-C), sends SIGTERM to the command, waits for its end, and raises CancelledError; if it is
-    cancelled once more, kills the command at once. The command inherits the open files `keep`. Call this
-    function in the main thread, because the command gets SIGTERM when the calling thread ends."""
+    """Runs a command in a process group of its own with the environment variables `env`, and waits for its
+    end, in an asyncio task. Changes no signal handlers. Sends SIGTERM to the command when the file `breaker`
+    says that too many consecutive episodes failed, and kills its process group `grace` seconds after its
+    first signal. Returns 1 if too many consecutive episodes failed, otherwise the exit code of the command
+    (128 + N if signal N ended it).
+
+    If the task is cancelled (Ctrl-C), sends SIGTERM to the command, waits for its end, and raises
+    CancelledError; if the task is cancelled once more, kills the command at once. The command inherits the
+    open files `keep` (file descriptors). Call this function in the main thread, because the command gets
+    SIGTERM when the calling thread ends.
+    """
     process = LauncherProcess(command, env, breaker, grace=grace, keep=keep)
     cancelled: asyncio.CancelledError | None = None
     try:

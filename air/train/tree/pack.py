@@ -35,17 +35,20 @@ class Entries:
     this token; a token that several samples share has an entry for each of them. All tensors are [N]."""
 
     positions: Tensor
-    """The index of the token in the micro-batch's rows, flattened to [B · T]."""
+    """The index of each entry's token in the rows of the micro-batch, which are flattened to [B · T]."""
     parents: Tensor
-    """The flattened index of the preceding token, whose hidden state predicts this token."""
+    """For each entry, the index (in the flattened rows) of the token before the entry's token. This token's
+    hidden state predicts the entry's token."""
     token_ids: Tensor
     samples: Tensor
-    """The index in `MicroBatch.samples` of the sample of each entry."""
+    """For each entry, the index in `MicroBatch.samples` of the training sample that trains the entry's
+    token."""
     advantages: Tensor
     sampler_logprobs: Tensor
     temperatures: Tensor
     arrays: Mapping[str, Tensor]
-    """The arrays that the algorithm returned besides advantages (`Sample.arrays`), by name, each [N]."""
+    """The arrays [N] that the algorithm returned besides advantages (`Sample.arrays`), by name, with one
+    number for each entry."""
 
     def __len__(self) -> int:
         return len(self.positions)
