@@ -144,7 +144,7 @@ async def _disconnected(receive: Receive) -> None:
 
 
 def main() -> None:
-    """Serves on the port that the command line names, or on a free port."""
+    """Runs the MCP server on the loopback port that the command line names, or on a free port."""
     port = int(sys.argv[1]) if len(sys.argv) > 1 else 0
     with socket.create_server(("127.0.0.1", port)) as listener:
         app = Scripted(server().streamable_http_app())
