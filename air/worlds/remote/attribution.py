@@ -410,7 +410,8 @@ class Locks:
         )
 
     def of(self, server: str) -> ServerLock:
-        """Returns the lock of the server at the URL `server`, for the running event loop."""
+        """Returns the lock of the server at the URL `server`, for the running event loop. While an episode is
+        repeated under this lock, no other episode of this process acts on the server."""
         locks = self._of.setdefault(asyncio.get_running_loop(), {})
         return locks.setdefault(server, ServerLock())
 
