@@ -97,7 +97,7 @@ class MessageCall:
     """The id that the message with the tool's result must repeat; empty if the server gave none."""
     name: str
     arguments: str
-    """The arguments, as the JSON text of an object."""
+    """The arguments of the tool call, as text: a JSON object."""
 
 
 @dataclass(frozen=True)
@@ -143,13 +143,13 @@ class TextFormat(Protocol):
         ...
 
     def opening(self, standing: Standing) -> str:
-        """Returns the text that ends the first prompt, after the task's description; empty if there is
-        none."""
+        """Returns the text that ends the first prompt, after the task's description; an empty string if there
+        is none. `standing` is the agent's situation at the start, which the text can show."""
         ...
 
     def footer(self, standing: Standing) -> str:
-        """Returns the text that is added after every observation, such as the number of remaining turns;
-        empty if there is none."""
+        """Returns the text that is added after every observation, such as the number of remaining turns; an
+        empty string if there is none. `standing` is the agent's situation after the observed action."""
         ...
 
 

@@ -33,7 +33,8 @@ ACT: Mapping[str, Any] = {
 """The schema of the tool `act`, by which the model acts if the world (what it acts in) has no tools and does
 not accept answers in words (the field `WorldTask.answers` is false)."""
 OR_ANSWER = "When you need no tool any more, reply with your final answer."
-"""A sentence that is added to the instructions if the field `WorldTask.answers` is true."""
+"""A sentence that is added to the instructions of a world with tools if the agent may also reply with an
+answer in words (the field `WorldTask.answers`)."""
 
 
 class ToolCalls(WorldFormat):

@@ -24,7 +24,8 @@ def print_columns(rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Prints a table: with borders on a terminal, otherwise with spaces between columns."""
+    """Prints a table with the column headings `header` and one list of cells for each row: with borders on a
+    terminal, otherwise with spaces between columns."""
     from rich.console import Console
     from rich.table import Table
 

@@ -93,7 +93,8 @@ def _gpus(
 
 
 def _without_missing(specs: Sequence[TaskSpec], provider: Provider) -> list[TaskSpec]:
-    """Returns the tasks that can run on this machine. For each other task, prints what is missing."""
+    """Returns those of the tasks `specs` that can run on this machine with boxes of the kind `provider`. For
+    each other task, prints what is missing."""
     from air.tasks.missing import missing
 
     playable = []

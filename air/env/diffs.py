@@ -192,8 +192,8 @@ class _FileVersions:
 
     @classmethod
     def of(cls, before: str, after: str) -> _FileVersions:
-        """Splits the old and the new content into lines, only at newlines; `str.splitlines` would also split
-        at other characters."""
+        """Returns the versions `before` and `after` of one file's content, split into lines. Lines end only
+        at newlines; `str.splitlines` would also split at other characters."""
         old, new = (list(io.StringIO(text, newline="\n")) for text in (before, after))
         most = min(len(old), len(new))
         start = next((n for n in range(most) if old[n] != new[n]), most)
@@ -213,7 +213,8 @@ class _FileVersions:
         return max(old, new) if old and new else 0  # only added, or only removed
 
     def unified(self, old_name: str, new_name: str) -> Iterator[str]:
-        """Yields the lines of the unified diff."""
+        """Yields the lines of the unified diff of the two versions. `old_name` and `new_name` are the file
+        names in the diff's heading."""
         skipped, left_out = max(0, self.start - _CONTEXT), max(0, self.end - _CONTEXT)
         old, new = (lines[skipped : len(lines) - left_out] for lines in (self.old, self.new))
         for line in difflib.unified_diff(old, new, old_name, new_name, n=_CONTEXT):
@@ -223,8 +224,9 @@ class _FileVersions:
 
 
 def _summary(path: str, versions: _FileVersions, status: str, size: int) -> tuple[FileChange, str]:
-    """Returns the summary of a file's change, and the file's diff with at most `PART_CHARS` characters.
-    `status` is `added`, `changed` or `removed`, and `size` is the file's present size in bytes."""
+    """Returns the summary of one file's change, and its diff with at most `PART_CHARS` characters. `versions`
+    are the old and the new lines of the file. `status` is `added`, `changed` or `removed`, and `size` is the
+    file's present size in bytes."""
     lines = _unified(path, versions, status)
     whole = "".join(lines)
     text = _bounded(whole, PART_CHARS)

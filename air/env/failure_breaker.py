@@ -41,8 +41,9 @@ FEWEST = 4
 """A warning needs at least this increase in the number of failures of a task, from `WINDOW` episodes to the
 next `WINDOW` episodes."""
 FORGIVEN = 0.1
-"""Each failure at an action (while an action of the agent was carried out) adds 1 to its task's count; each
-other episode subtracts this amount. So the count keeps growing if more than 1 of 11 episodes fail so."""
+"""The amount by which an episode without a failure at an action lowers its task's count of such failures. (A
+failure at an action occurs while an action of the agent is carried out.) Each such failure raises the count
+by 1, so the count keeps growing if more than 1 of 11 episodes have such a failure."""
 _FAILED, _WELL = "x", "."
 # verifiers' servers show the messages of loggers below their own name.
 _LOG = logging.getLogger("verifiers.v1.air.breaker")
@@ -159,7 +160,9 @@ class Breaker:
         return replace(count, opened=self._reason(count, error, task, action))
 
     def _reason(self, count: _Count, error: str, task: str, action: str | None) -> str:
-        """Returns the reason why the run must stop after an episode of `task`, or "" if it may continue."""
+        """Returns the reason why the run must stop after an episode of `task` that ended with the
+        infrastructure error `error`; an empty string if the run may continue. `count` has the failures so
+        far. `action` is the action of the agent during which the error occurred, or None."""
         of_task = count.in_a_row.get(task, 0)
         last = f"the last one: {' '.join(error.split())[:500]}"
         last += "" if action is None else f", {_at(action)}"

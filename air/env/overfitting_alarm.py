@@ -31,9 +31,10 @@ class OverfittingAlarm:
         self._gaps: dict[str, list[float]] = {}
 
     def note(self, task: str, gap: float) -> None:
-        """Stores the gap of an episode of `task` (the normalised validation score φ minus the normalised test
-        score), and logs a warning if the mean gap has grown. After a warning, the latest `WINDOW` gaps are
-        those with which later gaps are compared."""
+        """Stores the gap of an episode of `task`: the normalised validation score φ minus the normalised test
+        score. Logs a warning if the mean gap of the latest `WINDOW` episodes is clearly larger than that of
+        the `WINDOW` episodes before (see `grown`). After a warning, only the latest `WINDOW` gaps are kept,
+        so that later gaps are compared with these."""
         gaps = self._gaps.setdefault(task, [])
         gaps.append(gap)
         del gaps[: -2 * WINDOW]

@@ -363,8 +363,8 @@ class WorldEpisode(Episode):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The metrics of the episode by name: the world's facts, and the counts and times that all episodes
-        have."""
+        """The metrics of the episode by name: the world's facts (numbers such as `success`), and the counts
+        and times that all episodes have."""
         return {
             **self.facts,
             **({} if self.used is None else {"score": self.score}),

@@ -102,9 +102,10 @@ class Battery:
         plain: ResearchEnv,
         record_dir: Path,
     ) -> list[AttackVerdict]:
-        """Runs `attacks`, which all need the settings `setup`, and returns their verdicts. Each pair in
-        `pairs` is a target (a task in a kind of box) and the largest deserved rewards on it: a dict with the
-        keys `starter` and `lowest` (see `Bound`). `plain` is the environment with the default settings."""
+        """Runs `attacks`, which all need the settings `setup`, on the targets in `pairs`, and returns their
+        verdicts. Each pair is a target (a task in a kind of box) and a dict with the largest rewards that an
+        attack may earn on it, by the keys `starter` and `lowest` (see `Bound`). `plain` is the environment
+        with the default settings. The episodes are recorded in `record_dir`."""
         why_not = self._missing(setup)
         async with AsyncExitStack() as stack:
             env = plain
@@ -277,11 +278,11 @@ async def attack_boxes(
 def _first_that_applies(
     attack: Attack, pairs: list[tuple[Target, dict[str, float]]]
 ) -> list[tuple[Target, dict[str, float]]]:
-    """Selects the target for an attack that is run on only one target. Returns a list with one of the `pairs`
-    (each is a target and the largest deserved rewards on it).
+    """Selects the target on which an attack is run that runs on only one target. Each pair in `pairs` is a
+    target and the largest deserved rewards on it.
 
-    It has the first target on which the attack can be tried. If there is none, it is the first pair, and the
-    verdict then says why the attack was not tried.
+    Returns a list with one pair: the first pair with a target on which the attack can be tried or, if there
+    is none, the first of all pairs. The verdict about that pair then says why the attack was not tried.
     """
     return [next((pair for pair in pairs if not attack.applies(pair[0])), pairs[0])]
 

@@ -283,8 +283,8 @@ class ManualEpisode:
             episode.why_ended = "turns"
 
     def _count(self, step: Step) -> None:
-        """Updates the episode's counters (turns, format errors, …) for a repeated step, in the same way as
-        `AirHarness.act` does for a new step."""
+        """Updates the episode's counters, such as those of turns and of format errors, for the repeated step
+        `step` of a recorded episode. A new step would change them in the same way."""
         episode, used = self.episode, step.tokens or TokenRef()
         counters, limit = episode.counters, self._harness.config.max_context_tokens
         cut = step.problem == "length"

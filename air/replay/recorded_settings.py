@@ -37,8 +37,8 @@ class RecordedRewardSettings(RewardSettings, BaseConfig):
 
 
 def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
-    """Finds the task of a recorded episode on this machine. Returns the task, with its data split (for
-    example into validation and test data) in the same way as in the recording.
+    """Finds the task of a recorded episode on this machine, and returns it with the same split of its data as
+    in the recording. `start` is the first line of the recording, and `path` the recording's file.
 
     Raises MissingError if the task is absent. Raises ConfigError if the task's files have changed and the
     option `changed_task` is not set, or if this machine lacks the secret from which the split was computed.
@@ -60,8 +60,9 @@ def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
 
 
 def harbor(start: Start, path: Path) -> HarborSettings:
-    """Returns the recorded settings for tasks in Harbor's format. If the recorded root folder of such tasks
-    does not exist on this machine, the result has the default root folder instead."""
+    """Returns the settings for tasks in Harbor's format that the recording's first line, `start`, contains.
+    If the recorded root folder of such tasks does not exist on this machine, the result has the default root
+    folder instead. Raises ConfigError, which names the recording `path`, if a setting is invalid."""
     recorded = dict(start.harbor)
     if not Path(recorded.get("root") or "").is_dir():
         recorded.pop("root", None)

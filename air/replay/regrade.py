@@ -45,7 +45,7 @@ class RescoreResult:
     """For each grading of the episode, the new delta reward: the reward for the change of the score since an
     earlier grading. 0.0 if the grading earns none."""
     scores: int = 0
-    """The number of compared scores."""
+    """The number of new scores that were compared with recorded scores."""
     equal_scores: int = 0
     """The number of new scores that equal the recorded ones exactly."""
     differences: list[Difference] = field(default_factory=list)
@@ -131,7 +131,8 @@ async def _regrade(
     trajectory: Trajectory, grader: Grader, task: TaskSpec, result: RescoreResult, pay: DeltaReward
 ) -> _Regraded:
     """Grades every artefact of a recorded episode on the validation split again, and returns the new scores.
-    Adds the delta rewards (which `pay` computes) and the differences from the record to `result`.
+    `task` is the task with the split of the recording. `pay` computes the new delta rewards; they are added
+    to `result`, and so are the differences from the record.
 
     Raises ConfigError if an artefact was not stored, or if its file has changed since.
     """
@@ -162,12 +163,10 @@ async def _regrade_test(
     regraded: _Regraded,
     counts: Counts | None,
 ) -> None:
-    """Grades, on the test split, the artefact that counts at the end of the episode, and stores the score in
-    `regraded`. Compares this score with the recorded test score if both belong to the same artefact.
-
-    `counts` says which artefact counts: the latest or the best. None: the artefact that counted in the
-    recording.
-    """
+    """Grades one artefact on the test split, and stores the score in `regraded`. This is the artefact that
+    counts at the end of the episode: `counts` says whether it is the latest or the best one; None: the
+    artefact that counted in the recording. If the recording has a test score of the same artefact, the two
+    scores are compared, and a difference is added to `result`."""
     recorded = None if trajectory.end is None else trajectory.end.test
     one: Test | Validation | None = recorded
     if counts is not None:
@@ -202,8 +201,9 @@ def _artefact(folder: Path, name: str, digest: str, where: str) -> Artefact:
 async def _grade(
     grader: Grader, task: TaskSpec, artefact: Artefact, split: Split
 ) -> tuple[float | None, float | None]:
-    """Grades one artefact. Returns its score and the standard error of the score, or (None, None) if the
-    artefact is missing or malformed. The standard error alone may also be None."""
+    """Grades an artefact (the agent's files) on the data split `split`, with the random seed 0. Returns its
+    score and the standard error of the score, or (None, None) if the artefact is missing or malformed. The
+    standard error alone may also be None."""
     try:
         grade = await grader.grade(task, artefact, split=split, seed=0)
     except ArtefactError:

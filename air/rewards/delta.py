@@ -42,11 +42,13 @@ class ValidateReward:
     phi: float
     """The normalised and clipped score φ of this `validate` (graded attempt)."""
     delta: float
-    """The reward for this `validate` (graded attempt): the change of φ, or 0."""
+    """The reward for this `validate`: the normalised score `phi` minus the earlier one, `anchor`. It is 0 if
+    the difference is below the noise floor or, with the setting `delta = "best"`, if the score fell."""
     floor: float = 0.0
-    """The noise floor: the smallest change of φ that earns a reward."""
+    """The noise floor: the smallest difference of two normalised scores that earns a reward."""
     anchor: float = 0.0
-    """The earlier φ with which `phi` was compared."""
+    """The earlier normalised score with which `phi` was compared; the setting `delta` determines which
+    one."""
 
 
 def delta(phi: float, anchor: float, *, mode: Mode, noise_floor: float = 0.0) -> float:

@@ -37,8 +37,10 @@ async def open_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None
 
 
 async def start_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None) -> GuestBox:
-    """Starts a box as `open_box` does, but does not begin the box's time to live: `GuestBox.hand_out` begins
-    it later.
+    """Starts a box and returns it. Unlike after `open_box`, the box's time to live does not begin yet;
+    `GuestBox.hand_out` begins it. `run` is the id of the run of air, for the box's labels, and `gpus` a lease
+    of exactly `spec.gpus` GPUs. Raises ConfigError if their number is another one, MissingError if Docker or
+    the image is missing, and BoxStartError if the box does not start.
 
     The box pool uses this function to start spare boxes before a caller needs them.
     """

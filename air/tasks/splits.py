@@ -80,7 +80,8 @@ class Splits:
         return f"{_hashed(self.secret, 'fingerprint', 64):016x}"
 
     def of(self, task_id: str) -> Split:
-        """Returns the data split, with its seed, of the task with the id `task_id`."""
+        """Returns the `Split` of the task `task_id`: the seed with which the task's data are split, and its
+        name for records. The task need not exist."""
         if self.secret == PUBLIC:
             return PUBLIC_SPLIT
         return Split(self.name, _hashed(self.secret, f"task {task_id}", _DATA_BITS))

@@ -138,7 +138,8 @@ class _Threads:
         return max([seconds, *limits])
 
     def abandoned_count(self, owner: Hashable) -> int:
-        """Returns the number of abandoned threads of a tool."""
+        """Returns the number of threads of one tool, which `owner` identifies, that still run although their
+        callers no longer wait for them."""
         with self._lock:
             return sum(call.is_abandoned and call.owner == owner for call in self._started)
 

@@ -117,8 +117,9 @@ class ToolSet:
 
 
 async def _state(tool: Tool, context: ToolContext) -> Any:
-    """Makes and returns a tool's state for an episode. Any exception that is not an AirError becomes an
-    InfrastructureError, because the agent, which has not acted yet, cannot have caused it."""
+    """Makes the state that `tool` keeps for one episode, and returns it. `context` is the argument of the
+    tool's function `state`. Raises InfrastructureError if the function fails or exceeds its time limit,
+    because the agent, which has not acted yet, cannot have caused this. An AirError is raised unchanged."""
     make = tool.state
     assert make is not None
     message = f"the state of the tool {tool.name} could not be made"
@@ -140,8 +141,9 @@ async def _state(tool: Tool, context: ToolContext) -> Any:
 
 
 async def _from_thread(work: threads.ThreadCall) -> Any:
-    """Waits for a thread that makes a state, and returns the state. If the caller is cancelled, abandons the
-    thread; the state is then closed as soon as the thread has made it."""
+    """Waits for the thread `work`, which makes a tool's state, and returns the state. Raises the error of the
+    thread. If the caller is cancelled, the thread is abandoned, and the state is closed as soon as it is
+    made."""
     try:
         outcome = await asyncio.shield(work.outcome)
     except asyncio.CancelledError:

@@ -22,7 +22,8 @@ class Agreement:
     mismatch_kl_mean: float = 0.0
     mismatch_kl_max: float = 0.0
     logprob_diff_mean: float = 0.0
-    """The mean absolute difference of the two log-probabilities."""
+    """The mean absolute difference between the trainer's and the sampler's log-probability of a token, in
+    nats."""
     logprob_diff_max: float = 0.0
 
 
@@ -48,8 +49,9 @@ class ExactnessReport:
 
 
 def exactness(rows: Sequence[Mapping[str, Any]]) -> ExactnessReport | None:
-    """Computes the report from `rows`, the lines of a run's `metrics.jsonl`. Returns None if no line contains
-    differences of log-probabilities, as in older runs."""
+    """Computes how much the log-probabilities of the trained tokens differ between the trainer and the
+    sampler of a run. `rows` are the lines of the run's `metrics.jsonl`. Returns None if no line contains such
+    differences, as in older runs."""
     parts: dict[int, list[Agreement]] = {}
     for row in rows:
         for version, cell in (row.get("versions") or {}).items():

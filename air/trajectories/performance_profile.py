@@ -136,7 +136,8 @@ def tau_max(worst: Sequence[float]) -> float:
 
 
 def area(rho: Sequence[float], taus: Sequence[float]) -> float:
-    """Returns the area under a performance profile: the left Riemann sum of ρ over τ."""
+    """Returns the area under a performance profile: the sum of `rho[i] · (taus[i + 1] − taus[i])`. `taus` are
+    the ascending values of τ, and `rho[i]` is the profile's value at `taus[i]`."""
     return sum(rho[i] * (taus[i + 1] - taus[i]) for i in range(len(taus) - 1))
 
 

@@ -315,7 +315,8 @@ class Validation(Line):
     """The earlier φ (normalised score) with which `phi` was compared to compute the reward; None if there was
     no comparison."""
     delta: float = 0.0
-    """The reward for this grading."""
+    """The reward for this grading: `phi` minus `anchor`, or 0 in the cases that `air.rewards.delta`
+    describes."""
     floor: float = 0.0
     """The noise floor: a change of φ (the normalised score) that is smaller than this value gives no
     reward."""

@@ -216,8 +216,8 @@ def save(path: Path, runs: Mapping[str, Sequence[Row]]) -> None:
 
 
 def _draw(axis: Any, panel: Panel, *, legend: bool) -> None:
-    """Draws one chart on the matplotlib axis `axis`. If a curve has many points, the values are a thin line,
-    and their running mean is a thick line."""
+    """Draws the chart `panel` on the matplotlib axis `axis`, with a legend if `legend` is true. If a curve
+    has many points, the values are a thin line, and their running mean is a thick line."""
     for curve in panel.curves:
         style = _style(curve.number)
         colour = style["color"]

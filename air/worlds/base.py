@@ -41,14 +41,15 @@ class Validation:
     """The normalised and clipped score φ (higher is better). Without a score, the lowest possible φ; or None
     if the setting `unscored` is `"unchanged"`."""
     delta: float
-    """The reward for this grading, which depends on the change from `anchor` to `phi`."""
+    """The reward for this grading: the normalised score `phi` minus an earlier one, `anchor`. It is 0 in the
+    cases that `air.rewards.delta` describes."""
     problem: str = ""
     fault: str = ""
     """The grader's error if the grader failed twice on the artefact, else empty. The agent never sees it."""
     stderr: float | None = None
     """The standard error of `score`; None if the grader ran only once, with one seed."""
     floor: float = 0.0
-    """The noise floor: the smallest change of φ that earns a reward."""
+    """The noise floor: the smallest difference of two normalised scores that earns a reward."""
     metrics: dict[str, float] = field(default_factory=dict)
     anchor: float | None = None
     """The earlier φ that was subtracted from `phi` to compute `delta`; None if `phi` is None."""
@@ -88,14 +89,14 @@ class Step:
 
 
 def without_end(unanswered: float, rewards: Iterable[float]) -> float:
-    """Returns the last reward of an episode that was cut off before its world returned `done`, for example
-    at the maximum number of turns: `min(0, unanswered − min(0, Σ rewards))`.
+    """Returns the last reward of an episode that was cut off before its world returned `done`, for example at
+    the maximum number of turns.
 
-    `unanswered` (at most 0) is the field of `WorldTask`: what such an episode earns if the world has given
-    no reward. `rewards` are the rewards that the world has given so far. If their sum is negative, the
-    episode's total becomes the lower of this sum and `unanswered`. So a wrong answer is not charged twice,
-    and an episode with a wrong answer never earns more than an episode without an answer. If the sum is
-    positive, `unanswered` is added to it in full.
+    `unanswered`, at most 0, is what an episode earns in which the world gave no reward and the agent no
+    answer (the field of `WorldTask`). `rewards` are the rewards that the world has given so far, with the sum
+    S. If S is negative, the result is chosen such that the episode's total is the lower of S and
+    `unanswered`. So a wrong answer is not punished twice, and never earns more than no answer. If S is
+    positive or 0, the result is `unanswered`. As a formula: `min(0, unanswered − min(0, S))`.
     """
     loss = min(0.0, math.fsum(rewards))
     return min(0.0, unanswered - loss)

@@ -241,8 +241,8 @@ async def play(
 
 
 async def same_seed_same_episode(case: Case) -> None:
-    """Checks, if `WorldTask.replays` is true, that the same seed and actions give the same observations,
-    rewards and facts. Raises Violation if they do not."""
+    """Checks that the same seed and actions give the same observations, rewards and facts (numbers about the
+    episode). Does so only if `WorldTask.replays` is true. Raises Violation if they do not."""
     for seed in TWICE if case.task.replays else ():
         if await play(case, seed) != await play(case, seed):
             raise Violation("the task says that it replays, but two episodes with one seed differ")

@@ -351,9 +351,9 @@ def _turns(
     entries: list[shell_input.Entry] | None,
     where: str | None,
 ) -> int:
-    """Executes the inputs in `entries`, the contents of a script; error messages contain the script's name
-    `where` and the line. If `entries` is None, executes the inputs that a person types at the terminal.
-    Returns the exit code 0."""
+    """Executes the inputs (replies and commands) in `entries`, the contents of a script, on `shell`, and
+    prints the results on `screen`. Errors name the script, `where`, and the line. If `entries` is None,
+    executes the inputs that a person types at the terminal. Returns the exit code 0."""
     if entries is None:
         return _prompt_loop(shell, screen)
     for one in entries:
@@ -383,8 +383,8 @@ def _do(shell: _Shell | Attachment, screen: Screen, one: shell_input.Entry, seco
 
 
 def _prompt_loop(shell: _Shell | Attachment, screen: Screen) -> int:
-    """Reads inputs (replies and commands) from the terminal and executes them until the person quits. Returns
-    the exit code 0."""
+    """Reads inputs (replies and commands) from the terminal, executes them on `shell`, and prints the results
+    on `screen`, until the person quits. Returns the exit code 0."""
     commands = shell_attach.COMMANDS if isinstance(shell, Attachment) else COMMANDS
     with shell_input.history():
         screen.note("help", ":help lists the commands")

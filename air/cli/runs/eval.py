@@ -230,8 +230,9 @@ def _of_model(args: argparse.Namespace, data: list[Data]) -> Evaluation:
 
 
 def _own_settings(args: argparse.Namespace, compute: ComputeConfig) -> Settings:
-    """Returns the settings for a model that is not a checkpoint of a run: the values of the flags, or their
-    defaults."""
+    """Returns the evaluation settings for a model that is not a checkpoint of a run. They come from the
+    command's flags, `args`, or from their defaults. `compute` says how this machine computes with the
+    model."""
     from air import tasks
     from air.train.evaluation.play import research_env
     from air.train.evaluation.settings import Settings
@@ -263,11 +264,13 @@ def _evaluation(
     *,
     of_run: bool = False,
 ) -> Evaluation:
-    """Returns an evaluation object, and chooses the folder for its records.
+    """Returns the object that plays and records the evaluation of `model` with `settings`, and chooses the
+    folder for the records. `label` is the model's name in tables. `data` are the user's benchmarks; if it is
+    empty, the tasks of `settings` are played.
 
-    With `--record-dir`, this is the given folder or, if `of_run` is true, its subfolder `label`. Otherwise it
-    is `usual`, with the suite's name appended if benchmarks are played. If this folder has records of an
-    evaluation with other settings, or if `--fresh` is given, a number (`-2`, `-3`, …) is appended.
+    The folder is that of the flag `--record-dir` or, if `of_run` is true, its subfolder `label`. Without this
+    flag, it is `usual`, with the suite's name appended if benchmarks are played. If this folder has records
+    of an evaluation with other settings, or if `--fresh` is given, a number (`-2`, `-3`, …) is appended.
     """
     from air.train.evaluation.resumable_evaluation import Evaluation
 

@@ -80,8 +80,8 @@ def _play(planned: Plan) -> int:
 
 
 def _show(planned: Plan) -> int:
-    """Writes the results (of each trained model in each task) to files, and prints their table. Returns the
-    exit code: 1 if a model has no result in some task, else 0."""
+    """Writes the results of the matrix (the score of each trained model in each task) to files, and prints
+    their table. Returns the exit code: 1 if a model has no result in some task, else 0."""
     from rich.console import Console
 
     from air.train.loop.progress import WIDE

@@ -69,8 +69,7 @@ class Reply:
 
     @property
     def message(self) -> Message:
-        """The reply as a `Message`, the form from which action formats, which are syntaxes of actions, read
-        actions."""
+        """The reply as a `Message`, from which the action format (the syntax of actions) reads the action."""
         calls = [(call.get("id") or "", call.get("function") or {}) for call in self.tool_calls]
         return Message(
             text=self.text,

@@ -266,7 +266,9 @@ class Gateway:
             await asyncio.sleep(WATCH_SECONDS)
 
     async def _to_model(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Handles one HTTP request from the box to the model: forwards it or refuses it."""
+        """Handles a connection from the box on which the program sends one HTTP request to the model.
+        Forwards the request and writes the model's response to `writer`, or refuses the request. The request
+        continues if the program breaks the connection."""
         try:
             request = await http_requests.read(reader, writer)
         except http_requests.RequestError as error:

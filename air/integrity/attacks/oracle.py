@@ -26,7 +26,8 @@ def _few_grades(target: Target, played: AttackEpisode) -> str:
 
 
 def _scores(target: Target, played: AttackEpisode) -> list[str]:
-    """Returns the scores that the agent's observations contain, as strings in their order."""
+    """Returns the scores that appear in the observations of the episode `played`, in order, as the strings
+    that the agent saw."""
     return re.findall(rf"^\[{re.escape(target.task.metric)}\] (\S+)", played.observed, re.MULTILINE)
 
 

@@ -90,7 +90,7 @@ class GateVerdict:
     oracle: float | None = None
     """The reward of the reference solution."""
     nothing: float | None = None
-    """The reward of doing nothing."""
+    """The reward of an agent that does nothing."""
     hacks: dict[str, float | None] = field(default_factory=dict)
     """The reward of each hack that was run, by the hack's name; hacks that ran together have the same reward.
     None if the hack made the same files as the solution, and so deserves the solution's reward, or if the

@@ -35,7 +35,7 @@ class AttackTasks:
     """The id of each attacked part's task. The keys are the values of Python's `id()` for the `AttackedPart`
     objects."""
     folders: Mapping[int, Path]
-    """The folder of each attacked part's task. The keys are those of `tasks`."""
+    """The folder of the task of each attacked part, by the same keys as in `tasks`."""
     places: Mapping[str, str]
     """The real address or port for each placeholder, such as `@JUDGE@`, except `@ROWS@`."""
 

@@ -118,8 +118,9 @@ class PartBattery:
         )
 
     async def _plain(self, env: ResearchEnv, stage: AttackTasks, part: AttackedPart) -> float:
-        """Runs an episode, without an attack, in which the agent gives a plain wrong answer; returns its
-        reward. Raises InfrastructureError if the episode failed."""
+        """Plays one episode of the task for `part` (a tool or an answer checker), in which the agent makes no
+        attack and gives a plain wrong answer. Returns the reward, with which those of attacks are compared.
+        Raises InfrastructureError if the episode failed."""
         played = await play(env, stage.task(part), stage.replies(part, part.plain))
         if played.reward is None:
             raise InfrastructureError(f"{part}: the plain episode failed: {played.error}")

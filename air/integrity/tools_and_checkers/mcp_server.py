@@ -95,7 +95,8 @@ class Scripted:
         unread = [body]
 
         async def again() -> Event:
-            """Gives the body that was read already, and then further events."""
+            """Returns the request's body, which was read already, at the first call. Later calls return the
+            further events of the connection."""
             if unread:
                 return {"type": "http.request", "body": unread.pop()}
             return await receive()
@@ -143,7 +144,7 @@ async def _disconnected(receive: Receive) -> None:
 
 
 def main() -> None:
-    """Serves on the port that the command line names, or on a free port."""
+    """Runs the MCP server on the loopback port that the command line names, or on a free port."""
     port = int(sys.argv[1]) if len(sys.argv) > 1 else 0
     with socket.create_server(("127.0.0.1", port)) as listener:
         app = Scripted(server().streamable_http_app())

@@ -120,7 +120,9 @@ def _all(*checks: Check) -> Check:
 def _programs(
     name: str, family: Family, aim: str, *codes: str, check: Check = lambda played: ""
 ) -> None:
-    """Adds an attack on the code interpreter by programs that the server runs one after the other."""
+    """Adds an attack on the tool `code_interpreter`: the agent runs the programs `codes` on the server, one
+    after the other. `aim` says what the agent would gain, and `check` looks for faults in the played episode
+    that the reward does not show."""
     calls = [call("code_interpreter", code=code) for code in codes]
     ATTACKS.calls(CODE_SERVER, name, family, aim, *calls, then=_STILL, check=check)
 
@@ -204,7 +206,8 @@ def _event(message: str) -> str:
 
 
 def _asks(method: str, **params: Any) -> str:
-    """Returns a server's request to its client as an event of a stream."""
+    """Returns the event of a stream by which an MCP server sends its client a request with the method
+    `method` and the parameters `params`."""
     fields = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
     return _event(json.dumps(fields))
 

@@ -150,17 +150,21 @@ def _bits(number: quantities.Quantity) -> int:
 
 
 def _trees(parts: Parts, question: str, leaves: list[_Leaf], depth: int = 1) -> list[Tree]:
-    """Splits each of the parts of an answer into its own parts, and these into theirs. Appends the parts
-    without parts to `leaves`, and returns the trees of all parts. `depth` is the number of collections around
-    the parts."""
+    """Splits each part of an answer into its own parts, these into theirs, and so on. Appends the parts that
+    cannot be split further to `leaves`, and returns one tree for each of `parts`. A word in `question` may be
+    a unit. `depth` is the number of collections around the parts."""
     is_ordered = parts.kind not in ("set", "union")
     return [_tree(part, question, leaves, depth, is_ordered=is_ordered) for part in parts.parts]
 
 
 def _tree(text: str, question: str, leaves: list[_Leaf], depth: int, *, is_ordered: bool) -> Tree:
-    """Does for one part what `_trees` does for several. In a collection, the name in `x = (1, 2)` may not be
-    left out, so it belongs to the kind of the tree. In an ordered collection, `\\pm 1` is not split, because
-    the point `(\\pm 1, 2)` has no set as a coordinate."""
+    """Splits one part of an answer, `text`, as `_trees` splits several, and returns its tree. `is_ordered`
+    says whether the part is an element of an ordered collection, such as a tuple.
+
+    In a collection, the variable in `x = (1, 2)` may not be left out, so it belongs to the kind of the tree.
+    In an ordered collection, `\\pm 1` is not split into 1 and −1, because a coordinate is one number and not
+    a set.
+    """
     parts = split(text)
     stands_for_two = is_ordered and text.startswith(r"\pm")
     if parts.kind != "one" and depth < MOST_DEPTH and not stands_for_two:
@@ -173,16 +177,18 @@ def _tree(text: str, question: str, leaves: list[_Leaf], depth: int, *, is_order
 
 
 def _is_undecidable(leaves: Sequence[_Leaf]) -> bool:
-    """Returns whether all parts of two answers are formulas, and at least one part cannot be compared,
-    because this would take too long or because the part has a LaTeX command that is not known here."""
+    """Returns whether two answers cannot be compared. `leaves` are the smallest parts of both. They cannot be
+    compared if all parts are formulas, and at least one part would take too long to evaluate or has a LaTeX
+    command that is not known here."""
     return all(_is_formula(leaf.text) for leaf in leaves) and not all(
         leaf.is_expression for leaf in leaves
     )
 
 
 def _decided(gold: Tree, prediction: Tree, known: Sequence[Sequence[bool | None]]) -> bool | None:
-    """Returns whether two answers are equal, or None if this depends on pairs of parts that only a comparison
-    of expressions can decide: those for which `known` has None."""
+    """Returns whether the answers `gold` and `prediction` are equal. `known[row][column]` says whether leaf
+    `row` of the first equals leaf `column` of the second, or is None if only a comparison of expressions can
+    decide this. Returns None if the answers' equality depends on such pairs."""
     if same_trees(gold, prediction, lambda row, column: known[row][column] is True):
         return True
     if same_trees(gold, prediction, lambda row, column: known[row][column] is not False):
@@ -191,8 +197,9 @@ def _decided(gold: Tree, prediction: Tree, known: Sequence[Sequence[bool | None]
 
 
 def _known(gold: _Leaf, prediction: _Leaf) -> bool | None:
-    """Returns whether a part of the gold (right) answer and a part of the prediction are equal. Returns None
-    if this cannot be decided by text and numbers, and a comparison of expressions is needed."""
+    """Returns whether two parts of answers are equal, one of the gold (right) answer and one of the
+    prediction. Returns None if their texts and numbers cannot decide this, so that the parts must be compared
+    as expressions."""
     if gold.compact == prediction.compact:
         return True
     if "%" in (gold.unit, prediction.unit) and gold.unit != prediction.unit:
@@ -210,7 +217,7 @@ def _known(gold: _Leaf, prediction: _Leaf) -> bool | None:
 
 def _equal_percent(gold: _Leaf, prediction: _Leaf) -> bool:
     """Returns whether a percentage and a number without a percent sign are equal: 50% equals 50 and 0.5. One
-    of the two has the unit `%`."""
+    of the two parts must have the unit `%`. Returns False if a part is no plain number."""
     if gold.number is None or prediction.number is None:
         return False
     percent, plain = gold.number, prediction.number
@@ -269,8 +276,9 @@ def math_equal(prediction: str, answer: object, question: str = "") -> Verdict:
 def math_equal_tool(
     prediction: str, answer: object, tool_calls: int, question: str = ""
 ) -> Verdict:
-    """Checks a mathematical answer of an agent with tools. If no tool call succeeded, the reward is 0.
-    Otherwise it is 1 for a right and 0.1 for a wrong final answer."""
+    """Checks a mathematical answer of an agent with tools. If no tool call succeeded (`tool_calls` is 0), the
+    reward is 0. Otherwise the reward is 1 if the final answer in `prediction` equals `answer`, else 0.1. A
+    word after a number is its unit if the word is a known unit or occurs in `question`."""
     right = equal(answer, final_answer(prediction), question)
     reward = (1.0 if right else 0.1) if tool_calls > 0 else 0.0
     return Verdict(reward, {"accuracy": float(right)})
@@ -284,9 +292,10 @@ def math_equal_think(
     thoughts: Sequence[str],
     question: str = "",
 ) -> Verdict:
-    """Checks a mathematical answer of an agent with tools. The reward is 0 if no tool call succeeded, or if a
-    turn has no thought with at least one word. Otherwise it is 1 for a right and 0.1 for a wrong final
-    answer."""
+    """Checks a mathematical answer of an agent with tools that must think in each turn. The reward is 0 if no
+    tool call succeeded (`tool_calls` is 0), if `turns` is 0, or if fewer than `turns` of the `thoughts` have
+    a word. Otherwise the reward is 1 if the final answer in `prediction` equals `answer`, else 0.1. A word
+    after a number is its unit if the word is a known unit or occurs in `question`."""
     verdict = math_equal_tool(prediction, answer, tool_calls, question)
     thinking = [thought for thought in thoughts if re.search(r"\w", thought)]
     always = turns > 0 and len(thinking) >= turns
@@ -309,8 +318,9 @@ def math_string_equal(prediction: str, answer: object) -> Verdict:
 
 @pays(lowest=-1.0)
 def agent0(prediction: str, answer: object, question: str = "") -> Verdict:
-    """Checks a mathematical answer as the project Agent0 does: the reward is 1 if the last `\\boxed{…}`
-    outside thoughts equals `answer`, else −1."""
+    """Checks a mathematical answer as the project Agent0 does: the reward is 1 if the last `\\boxed{…}` in
+    `prediction` outside thoughts equals `answer`, else −1. A word after a number is its unit if the word is a
+    known unit or occurs in `question`."""
     boxed: Any = last_boxed(outside_thoughts(prediction))
     right = bool(boxed) and equal(answer, boxed, question)
     return Verdict(1.0 if right else -1.0, {"accuracy": float(right), "boxed": float(bool(boxed))})

@@ -114,9 +114,9 @@ _HARMLESS = _request(0, 0, [Expression("x + 1")], [Expression("1 + x")], [[None]
 
 
 def _compared(request: bytes) -> Outcome:
-    """Sends a request to a worker process, and returns the outcome of the comparison. Its `equal` is None if
-    an expression exceeded a limit or crashed the process. Raises InfrastructureError if the process ended for
-    another reason."""
+    """Lets a worker process compare two answers. `request` is the request as JSON. Returns the outcome, whose
+    field `equal` is None if an expression in the answers exceeded a limit or crashed the process. Raises
+    InfrastructureError if the process ended for another reason."""
     reply = json.loads(_asked(request))
     status = reply.get("status")
     if status is None:

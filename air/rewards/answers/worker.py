@@ -31,9 +31,11 @@ ADDRESS_BYTES = 2**31
 _FAILED = 2
 """The exit status of a fork in which this program failed."""
 _DIGITS = 40
-"""The number of digits to which values are computed."""
+"""The number of decimal digits to which the values of two expressions are computed before they are
+compared."""
 _SAME = 25
-"""The number of digits in which two values must agree to be equal."""
+"""The number of decimal digits in which the values of two expressions must agree, so that the expressions
+count as equal."""
 
 
 def main() -> None:
@@ -141,9 +143,10 @@ def can_be_paired(count: int, same: Callable[[int, int], bool]) -> bool:
 
 
 def _same_if_comparable(gold: tuple[str, int | None], prediction: tuple[str, int | None]) -> bool:
-    """Returns whether two expressions are equal, as `_same` does. Expressions for which sympy raises an
-    exception are not equal; other parts of the answers are still compared. Raises MemoryError and
-    RecursionError, because these are limits for the whole answer."""
+    """Returns whether two expressions are equal. Each is a pair: the LaTeX code, and the number of decimals
+    to which the number was rounded, or None. Expressions for which sympy raises an exception are not equal;
+    other parts of the answers are still compared. Raises MemoryError and RecursionError, because these are
+    limits for the whole answer."""
     try:
         return _same(gold, prediction)
     except (MemoryError, RecursionError):

@@ -51,8 +51,8 @@ _MOST_RESTARTS = 2
 settings, only if the failure showed that the container engine lacks a capability or that the image lacks
 Python."""
 _LACKS = re.compile(r"the box has no (user|group) '[^']*'")
-"""Matches an error message of the guest (air's program in the box): the image lacks the user or group that
-should run the box's commands. Such a start is not tried again, because it would fail for the same reason."""
+"""Matches an error message of the guest: the image lacks the user or group that should run the box's
+commands. Such a start is not tried again, because it would fail for the same reason."""
 
 
 class DockerBox(GuestBox):
@@ -268,8 +268,8 @@ class DockerBox(GuestBox):
 
 
 async def _python(spec: BoxSpec, run: str) -> GuestPython | None:
-    """Returns the Python interpreter that must be mounted into a box to run the guest (air's program in the
-    box). Returns None if the guest can run on the image's own Python.
+    """Returns the Python interpreter that must be mounted into a box to run the guest. Returns None if the
+    guest can run on the image's own Python.
 
     A box that keeps its image's files always gets a mounted Python, because root in such a box could change
     the image's Python. `run` is the id of the run of air, for container labels. Raises the errors of

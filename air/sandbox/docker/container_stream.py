@@ -56,7 +56,8 @@ class AttachedContainer:
         return self._connection
 
     def _launch(self, arguments: dict[str, Any], first: bytes) -> None:
-        """Creates and starts the container, and sends the bytes `first` to its program. Blocks.
+        """Creates and starts a container, and sends the bytes `first` to its program. `arguments` are those
+        of the Docker SDK's `create_container`. Blocks.
 
         This runs in a thread, because the program waits only a short time for `first`, and the event loop may
         be busy for longer.

@@ -123,6 +123,6 @@ def _sync(folder: str) -> None:
 
 
 def main() -> None:
-    """Makes the copy of Python in `HOME`, sends the message `ready` on standard output, and ends."""
+    """Copies the running Python into the folder `HOME`, sends the message `ready` to the host, and ends."""
     keep(HOME)
     frames.send({"op": "ready"})

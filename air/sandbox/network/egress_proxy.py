@@ -296,7 +296,8 @@ class Proxy:
 
 
 def addresses(host: str, port: int) -> list[str]:
-    """Returns the IP addresses of a host name. Raises OSError if the name has no address."""
+    """Returns the IP addresses of the host name `host` for connections to the TCP port `port`, without
+    duplicates. Raises OSError if the name has no address."""
     entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
@@ -323,8 +324,8 @@ async def _lines(reader: asyncio.StreamReader) -> list[bytes]:
 
 
 async def _connect(addresses: Sequence[str], port: int) -> port_relay.Streams:
-    """Connects to the first of the addresses that answers; tries at most `_ADDRESSES_TRIED`. Raises OSError
-    if none of them answers."""
+    """Opens a TCP connection to the port `port` of the first of `addresses` that accepts it, and returns the
+    connection's streams. Tries at most `_ADDRESSES_TRIED` addresses. Raises OSError if all of them fail."""
     last: OSError = ConnectionError("the name has no address")
     for address in addresses[:_ADDRESSES_TRIED]:
         try:

@@ -127,7 +127,7 @@ class ProcessBox(GuestBox):
     def _prepare(self, root: Path) -> list[dict[str, Any]]:
         """Prepares the box's folders. Returns the headers of the first messages (frames) to send to the
         subprocess. With namespaces, the first describes the box for the launcher, which puts the box into
-        namespaces. The last, or only, header is the configuration of the guest, air's program in the box."""
+        namespaces. The last, or only, header is the configuration of the guest."""
         layouts = []
         if self.mode == "plain":
             self._make_folders(root)
@@ -171,8 +171,8 @@ class ProcessBox(GuestBox):
 
     @property
     def _commands_user(self) -> int | None:
-        """The user id of commands inside the box. None if the box has only one user: then the guest (air's
-        program in the box) runs as this user, too."""
+        """The user id of commands inside the box. None if the box has only one user: then the guest runs as
+        this user, too."""
         if self.mode != "root":
             return None
         return 0 if self._second_user else INSIDE_UID

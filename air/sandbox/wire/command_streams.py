@@ -29,7 +29,7 @@ INPUT_PIECE = 1 << 16
 
 def result_of(header: dict[str, Any], body: bytes) -> ExecResult:
     """Returns the result of a command that has ended. `header` and `body` are the last message of the guest
-    (air's program in the box) about the command; `body` is its standard output, then its standard error."""
+    about the command; `body` is its standard output, then its standard error."""
     size = header["out"]
     fields = ("code", "timed_out", "truncated", "seconds", "signal", "began")
     known = {name: header[name] for name in fields}
@@ -47,8 +47,7 @@ class RunningCommands:
     async def start(
         self, request: dict[str, Any], info: CommandInfo, terminal: tuple[int, int] | None
     ) -> RunningCommand:
-        """Starts a command, and returns a handle to it when the guest (air's program in the box) has reported
-        the command's process id.
+        """Starts a command, and returns a handle to it when the guest has reported the command's process id.
 
         `request` contains the fields of the request to the guest that `Box.exec` and `Box.start` have in
         common. `info` describes the command, still without its process id. `terminal` is the size (rows,
@@ -101,8 +100,7 @@ class RunningCommands:
 
 class CommandStream:
     """One command that was started in a box, as this process sees it. Receives the messages about the command
-    from the guest (air's program in the box), passes the output to the command's handles, and keeps its
-    result."""
+    from the guest, passes the output to the command's handles, and keeps its result."""
 
     def __init__(self, connection: Connection, info: CommandInfo, name: str) -> None:
         loop = asyncio.get_running_loop()
@@ -136,8 +134,8 @@ class CommandStream:
             self._fail(BoxCommandError(f"its start failed: {type(error).__name__}"))
 
     def put_nowait(self, reply: Reply | None) -> None:
-        """Handles one message about this command from the guest (air's program in the box). None means that
-        the stream of messages has ended. `Connection` calls this method."""
+        """Handles one message about this command from the guest. None means that the stream of messages has
+        ended. `Connection` calls this method."""
         if reply is None:
             self._fail(BoxDiedError(f"box {self._name}: {self.connection.reason}"))
             return
@@ -172,9 +170,8 @@ class CommandStream:
             handle.news.set()
 
     def grant_credit(self) -> None:
-        """Allows the guest (air's program in the box) to send more output of this command: as many bytes as
-        the slowest reader has taken since the last permission. Sends nothing while this is less than a
-        quarter of `WINDOW`."""
+        """Allows the guest to send more output of this command: as many bytes as the slowest reader has taken
+        since the last permission. Sends nothing while this is less than a quarter of `WINDOW`."""
         held = [handle.taken for handle in self._handles if handle.held]
         taken = min(held, default=self.received)
         if taken - self._granted >= WINDOW // 4 and not self.result.done():
@@ -190,8 +187,8 @@ class CommandStream:
         return handle
 
     async def ask(self, header: dict[str, Any], body: bytes = b"") -> None:
-        """Sends a request about this command to the guest (air's program in the box), and waits for the
-        answer. Raises BoxCommandError if the guest refuses the request."""
+        """Sends a request about this command to the guest, and waits for the answer. Raises BoxCommandError
+        if the guest refuses the request."""
         try:
             await self.connection.request({**header, "target": self.ident}, body)
         except BoxFileError as error:

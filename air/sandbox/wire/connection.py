@@ -28,18 +28,17 @@ from air.sandbox.guest.frames import frame, take
 from air.sandbox.wire.demultiplexer import STDERR, STDOUT, Demultiplexer
 
 PATIENCE = 2
-"""The number of seconds for which a started container waits for more bytes of the guest's program (air's
-program in the box), before it ends. Needed because its stream might never close if the air process dies while
-the container engine starts the container; it must nevertheless be gone within 5 s. A process box (a box
-without a container) waits longer, because its stream is a pipe, which closes."""
+"""The number of seconds for which a started container waits for more bytes of the guest's program, before it
+ends. Needed because its stream might never close if the air process dies while the container engine starts
+the container; it must nevertheless be gone within 5 s. A process box (a box without a container) waits
+longer, because its stream is a pipe, which closes."""
 READ_BYTES = 1 << 18
 BEAT_SECONDS, BEATS_MISSED = 15.0, 4
-"""The number of seconds between two heartbeats (requests that only test whether the guest, air's program in
-the box, still answers), and the number of consecutive heartbeats without an answer after which it counts as
-dead."""
+"""The number of seconds between two heartbeats (requests that only test whether the guest still answers), and
+the number of consecutive heartbeats without an answer after which it counts as dead."""
 CLOSED = "it is closed"
-"""The text of `Connection.reason` (why the stream to the guest, air's program in the box, has ended) if this
-process itself closed the stream."""
+"""The text of `Connection.reason` (why the stream to the guest has ended) if this process itself closed the
+stream."""
 GUEST = (
     *("frames", "running_commands", "users", "spawn", "files", "accounts", "entries", "outbox"),
     *("relay", "command_streams", "main"),
@@ -66,8 +65,8 @@ Reply = tuple[dict[str, Any], bytes]
 
 @cache
 def program(modules: tuple[str, ...] = GUEST, arguments: str = "") -> bytes:
-    """Returns the guest (air's program inside a box) as one compressed Python script, which a started box
-    executes. The result fits into a pipe's buffer (64 KiB), so it can be sent at once.
+    """Returns the guest as one compressed Python script, which a started box executes. The result fits into a
+    pipe's buffer (64 KiB), so it can be sent at once.
 
     The script defines the `modules`, which are files in the folder `guest`, and calls the function `main` of
     the last one. `arguments` is the text of the call's arguments in Python.
@@ -88,8 +87,8 @@ def program(modules: tuple[str, ...] = GUEST, arguments: str = "") -> bytes:
 
 @cache
 def compiled(modules: tuple[str, ...] = GUEST) -> bytes:
-    """Returns the guest (air's program inside a box), which consists of `modules`, as compressed bytecode of
-    this process's Python version. The result fits into a pipe's buffer (64 KiB)."""
+    """Returns the guest, which consists of `modules`, as compressed bytecode of this process's Python
+    version. The result fits into a pipe's buffer (64 KiB)."""
     sources = _sources(modules)
     codes = [(name, compile(text, name, "exec", optimize=2)) for name, text in sources]
     return zlib.compress(marshal.dumps([(name, without_lines(code)) for name, code in codes]), 9)
@@ -128,8 +127,8 @@ def stripped(source: str) -> str:
 
 
 def opening(config: Mapping[str, Any], modules: tuple[str, ...] = GUEST) -> bytes:
-    """Returns the first bytes to send to a started box: the guest (air's program inside the box), which
-    consists of `modules`, and then the guest's configuration `config` as a frame (message)."""
+    """Returns the first bytes to send to a started box: the guest, which consists of `modules`, and then the
+    guest's configuration `config` as a frame."""
     return program(modules) + frame(config)
 
 
@@ -137,8 +136,7 @@ def interpreter(
     python: str, sent: bytes = b"", *, source: bool = False, patience: float = PATIENCE
 ) -> list[str]:
     """Returns the command that starts the interpreter `python` (a path or a name in the box's PATH) with a
-    small script. This script reads the guest (air's program inside a box) from standard input and executes
-    it.
+    small script. This script reads the guest from standard input and executes it.
 
     `sent` is the program that the caller will send: bytecode from `compiled` or, if `source` is true, source
     from `program`. Empty means `program()`. The script ends if no bytes come for `patience` seconds.
@@ -153,32 +151,30 @@ def interpreter(
 
 
 class FrameHandler(Protocol):
-    """The interface of the port relay's host side, to which a `Connection` passes all frames (messages) of
-    the port relay. The relay connects programs in a box to functions or servers outside (`Box.forward`)."""
+    """The interface of the port relay's host side, to which a `Connection` passes all frames of the port
+    relay. The relay connects programs in a box to functions or servers outside (`Box.forward`)."""
 
     def receive(self, header: Mapping[str, Any], body: bytes) -> None:
-        """Handles one frame (message) from the guest, air's program in the box, about a network connection to
-        a forwarded port."""
+        """Handles one frame from the guest about a network connection to a forwarded port."""
 
     def lose(self, reason: str) -> None:
-        """Reacts to the end of the stream to the guest (air's program in the box): no relayed network
-        connection can continue. `Connection` calls this method once; `reason` says why the stream ended."""
+        """Reacts to the end of the stream to the guest: no relayed network connection can continue.
+        `Connection` calls this method once; `reason` says why the stream ended."""
 
     async def close(self) -> None:
         """Ends all network connections that programs in the box have opened to forwarded ports."""
 
 
 class AnswerReceiver(Protocol):
-    """The interface of an object that receives the answers of the guest (air's program in the box) to one
-    request: an `asyncio.Queue`, or a `CommandStream`."""
+    """The interface of an object that receives the answers of the guest to one request: an `asyncio.Queue`,
+    or a `CommandStream`."""
 
     def put_nowait(self, reply: Reply | None, /) -> None:
-        """Receives one answer, or None if the stream to the guest (air's program in the box) has ended."""
+        """Receives one answer, or None if the stream to the guest has ended."""
 
 
 class Connection:
-    """The host's end of the stream to a guest (air's program inside a box). Sends requests to the guest, and
-    waits for the answers.
+    """The host's end of the stream to a guest. Sends requests to the guest, and waits for the answers.
 
     `reader` and `writer` are the stream. `stderr` is the guest's standard error; if it is None, `reader`
     carries standard output and standard error in pieces with Docker's headers. `name` is the box's name for
@@ -215,8 +211,8 @@ class Connection:
         self._timer = asyncio.get_running_loop().call_later(beat, self._beats)
 
     async def ready(self, *, seconds: float) -> dict[str, Any]:
-        """Waits until the guest (air's program in the box) is ready, and returns the header (the fields) of
-        its first message, the frame `ready`.
+        """Waits until the guest is ready, and returns the header (the fields) of its first message, the frame
+        `ready`.
 
         Raises BoxDiedError if the stream ends first, and TimeoutError after `seconds`.
         """
@@ -227,24 +223,23 @@ class Connection:
         return next(self._ids)
 
     def post(self, header: Mapping[str, Any], body: bytes = b"") -> None:
-        """Sends a frame (a message of `header` and `body`) to the guest (air's program in the box), and does
-        not wait for an answer. Does nothing if the stream to the guest has ended."""
+        """Sends a frame (a message of `header` and `body`) to the guest, and does not wait for an answer.
+        Does nothing if the stream to the guest has ended."""
         if not self.reason:
             self._write(frame(header, body))
 
     def post_with_next(self, header: Mapping[str, Any]) -> None:
-        """Sends a frame (message) at the next iteration of the event loop. If another frame is sent before
-        that, both are sent in one write, which is faster."""
+        """Sends a frame at the next iteration of the event loop. If another frame is sent before that, both
+        are sent in one write, which is faster."""
         if not self.reason:
             self._unsent.append(frame(header))
             asyncio.get_running_loop().call_soon(self._flush)
 
     async def request(self, header: Mapping[str, Any], body: bytes = b"") -> Reply:
-        """Sends the guest (air's program in the box) a request that has one answer, and returns the answer's
-        header and body.
+        """Sends the guest a request that has one answer, and returns the answer's header and body.
 
         Raises BoxFileError if the answer is an error, BoxDiedError if the stream has ended, and ValueError if
-        the request is too large for one frame (message).
+        the request is too large for one frame.
         """
         ident = header["id"] if "id" in header else self.new_id()
         with self._answers(ident) as queue:
@@ -254,8 +249,8 @@ class Connection:
             return await self._answer(queue)
 
     async def stream(self, header: Mapping[str, Any]) -> AsyncIterator[Reply]:
-        """Sends the guest (air's program in the box) a request that has several answers, and yields the
-        header and body of each answer. If the caller stops early, the request is cancelled."""
+        """Sends the guest a request that has several answers, and yields the header and body of each answer.
+        If the caller stops early, the request is cancelled."""
         ident = self.new_id()
         with self._answers(ident) as queue:
             self._write(frame({**header, "id": ident}))
@@ -269,8 +264,12 @@ class Connection:
     async def upload(
         self, header: Mapping[str, Any], pieces: AsyncIterable[tuple[bytes, bool]]
     ) -> None:
-        """Writes a file in the box. `header` has the file's path and mode. `pieces` yields pairs: some bytes
-        of the file, and whether they are the last."""
+        """Writes a file in the box. `header` has the fields of the request, such as the file's path and mode.
+        `pieces` yields the content as pairs: some bytes, and whether they are the last.
+
+        Raises BoxFileError if the box refuses the file, and BoxDiedError if the box has ended. After any
+        error no incomplete file stays in the box.
+        """
         ident = self.new_id()
         part = {**header, "op": "write", "id": ident}
         with self._answers(ident) as queue:
@@ -288,8 +287,7 @@ class Connection:
                 raise
 
     async def close(self) -> None:
-        """Closes the stream, so that the guest (air's program in the box) ends. A second call does
-        nothing."""
+        """Closes the stream, so that the guest ends. A second call does nothing."""
         self.lose(CLOSED)
         self._pump.cancel()
         await asyncio.wait([self._pump])
@@ -323,13 +321,13 @@ class Connection:
             self.unroute(ident)
 
     def route(self, ident: int, sink: AnswerReceiver) -> None:
-        """Makes `sink` receive the answers of the guest (air's program in the box) to the request with the id
-        `ident`, until `unroute` is called. Raises BoxDiedError if the stream to the guest has ended."""
+        """Makes `sink` receive the answers of the guest to the request with the id `ident`, until `unroute`
+        is called. Raises BoxDiedError if the stream to the guest has ended."""
         self.check()
         self._waiting[ident] = sink
 
     def check(self) -> None:
-        """Raises BoxDiedError if the stream to the guest (air's program in the box) has ended."""
+        """Raises BoxDiedError if the stream to the guest has ended."""
         if self.reason:
             raise BoxDiedError(f"box {self._name}: {self.reason}")
 
@@ -338,8 +336,8 @@ class Connection:
         self._waiting.pop(ident, None)
 
     def _write(self, data: bytes) -> None:
-        """Sends a frame (message): at once if it is the first in this iteration of the event loop, otherwise
-        at the iteration's end, in one write with the others.
+        """Sends a frame: at once if it is the first in this iteration of the event loop, otherwise at the
+        iteration's end, in one write with the others.
 
         Fewer writes are better because each write wakes all processes between this process and the guest.
         """
@@ -357,7 +355,7 @@ class Connection:
             self._writer.write(data)
 
     async def drain(self) -> None:
-        """Sends all queued frames (messages), and waits until the stream can take more bytes or has ended."""
+        """Sends all queued frames, and waits until the stream can take more bytes or has ended."""
         self._flush()
         try:
             await self._writer.drain()
@@ -407,9 +405,8 @@ class Connection:
         return b""
 
     def _route(self, reply: Reply) -> str:
-        """Passes one frame (message) of the guest, air's program in the box, to its receiver. If it is the
-        frame `bye`, with which the guest ends, returns the reason that the frame gives; otherwise an empty
-        string."""
+        """Passes one frame of the guest to its receiver. If it is the frame `bye`, with which the guest ends,
+        returns the reason that the frame gives; otherwise an empty string."""
         header = reply[0]
         if header.get("op") == "ready":
             if not self._ready.done():
@@ -423,8 +420,8 @@ class Connection:
         return ""
 
     def lose(self, reason: str) -> None:
-        """Closes the stream to the guest (air's program in the box) for the given `reason`. All unanswered
-        and later requests raise `BoxDiedError` with this reason."""
+        """Closes the stream to the guest for the given `reason`. All unanswered and later requests raise
+        `BoxDiedError` with this reason."""
         if self.reason:
             return
         self.reason = reason

@@ -47,8 +47,8 @@ GRACE_SECONDS = 30.0
 PIECE = 1 << 20
 PIPELINE = 64
 GATHERED = 1000
-"""The maximum number of paths in one `gather` request to the guest (air's program in the box). For more
-paths, `Box.gather` sends several requests."""
+"""The maximum number of paths in one `gather` request to the guest. For more paths, `Box.gather` sends
+several requests."""
 _GATHERED = ("path", "kind", "mode", "uid", "gid", "link")
 MOST_FILES = 4096
 """The maximum number of files that one process in a box may have open at once."""
@@ -72,8 +72,8 @@ Entries = list[files.Entry]
 
 
 class GuestBox(Box):
-    """A box in which the guest (air's program inside the box) executes requests. Base class of the boxes of
-    all providers, which are the kinds of boxes: Docker containers, and processes."""
+    """A box in which the guest executes requests. Base class of the boxes of all providers, which are the
+    kinds of boxes: Docker containers, and processes."""
 
     def __init__(self, spec: BoxSpec) -> None:
         self.spec = spec
@@ -97,8 +97,7 @@ class GuestBox(Box):
 
     @property
     def alive(self) -> bool:
-        """Whether the stream to the guest (air's program in the box) is open, so that the box can execute
-        requests."""
+        """Whether the stream to the guest is open, so that the box can execute requests."""
         return self._connection is not None and not self._connection.reason
 
     @property
@@ -202,8 +201,9 @@ class GuestBox(Box):
         cwd: str | None,
         env: Mapping[str, str] | None,
     ) -> dict[str, Any]:
-        """Returns the fields that the requests of `exec` and of `start` to the guest (air's program in the
-        box) have in common."""
+        """Returns the fields that the requests `exec` and `start` to the guest have in common: the command,
+        its timeout in seconds, its working directory (relative to the workspace unless `cwd` is absolute) and
+        its environment variables."""
         folder = self.path(posixpath.join(self._home, cwd or ""))
         what = {"script": command} if isinstance(command, str) else {"argv": list(command)}
         return {"timeout": timeout, "env": dict(env or {}), "cwd": folder, **what}
@@ -293,9 +293,9 @@ class GuestBox(Box):
         return FileInfo(**(await self._ask("rename", source, user, to=dest))["entry"])
 
     async def _ask(self, op: str, path: str, user: str | None, **more: str) -> dict[str, Any]:
-        """Sends the guest (air's program in the box) a request of the kind `op` about the path `path`, and
-        returns the header of the answer. `more` contains further fields of the request. Error messages name
-        the path."""
+        """Sends the guest a request of the kind `op` about the path `path`, with the fields `more`, and
+        returns the header of the answer. The guest executes the request with the rights of `user`. Error
+        messages name the path."""
         with _about(path):
             request = {"op": op, "path": path, **more, **self._as(user)}
             return (await self._guest.request(request))[0]
@@ -360,7 +360,7 @@ class GuestBox(Box):
         self, path: str, dest: Path, *, max_bytes: int = 64_000_000, user: str | None = None
     ) -> None:
         """Copies files from the box to a host folder; see `Box.get`. Writes nothing on the host if the guest
-        (air's program in the box) refuses the request, for example because the files are too large."""
+        refuses the request, for example because the files are too large."""
         entries = await self._fetch(path, tree=True, max_bytes=max_bytes, user=user)
         await asyncio.to_thread(files.lay, entries, dest, posixpath.basename(path.rstrip("/")))
 

@@ -72,8 +72,8 @@ class Relay:
         return int(reply["port"])
 
     def receive(self, header: Mapping[str, Any], body: bytes) -> None:
-        """Handles one frame (message) of the guest, air's program in the box, about a relayed connection.
-        Raises ValueError if the frame breaks the rules of the port relay."""
+        """Handles one frame of the guest about a relayed connection. Raises ValueError if the frame breaks
+        the rules of the port relay."""
         conn, do = header.get("conn"), header.get("do")
         if not isinstance(conn, int):
             raise ValueError("a relayed connection without a number")
@@ -83,14 +83,14 @@ class Relay:
             transport.receive(do, header, body)
 
     def lose(self, reason: str) -> None:
-        """Ends all relayed connections with an error, because the stream to the guest (air's program in the
-        box) has ended. `reason` says why it ended."""
+        """Ends all relayed connections with an error, because the stream to the guest has ended. `reason`
+        says why it ended."""
         for transport in self._transports.values():
             transport.lose(ConnectionResetError(f"box {self._name}: {reason}"))
 
     async def close(self) -> None:
         """Cancels all running handlers (the functions that serve relayed connections) and waits until they
-        have ended. It is called when the stream to the guest (air's program in the box) is closed."""
+        have ended. It is called when the stream to the guest is closed."""
         tasks = [*self._tasks, *([self._sender] if self._sender else [])]
         for task in tasks:
             task.cancel()
@@ -167,9 +167,9 @@ class RelayedTransport(asyncio.Transport):
     # From the box
 
     def receive(self, do: object, header: Mapping[str, Any], body: bytes) -> None:
-        """Handles one frame (message) of the guest (air's program in the box) about this connection. `do` is
-        the kind of frame: `data`, `eof`, `credit` (permission to send more bytes) or `close`. Raises
-        ValueError if the frame breaks the rules of the port relay."""
+        """Handles one frame of the guest about this connection. `do` is the kind of frame: `data`, `eof`,
+        `credit` (permission to send more bytes) or `close`. Raises ValueError if the frame breaks the rules
+        of the port relay."""
         if do == "credit" and isinstance(more := header.get("bytes"), int) and more > 0:
             self._credit += more
             if self._pending:
@@ -206,14 +206,14 @@ class RelayedTransport(asyncio.Transport):
     # To the box
 
     def post(self, do: str, body: bytes = b"", **more: int) -> None:
-        """Sends to the guest (air's program in the box) one frame (message) of the kind `do` about this
-        connection, with the additional header fields `more`."""
+        """Sends to the guest one frame of the kind `do` about this connection, with the additional header
+        fields `more`."""
         header = {"op": "relay", "id": 0, "conn": self.conn, "do": do, **more}
         self._relay.connection.post(header, body)
 
     def send_piece(self) -> None:
         """Sends queued bytes to the program in the box: at most `PIECE` bytes, and at most as many as the
-        remaining permission (credit) from the guest, air's program in the box, allows."""
+        remaining permission (credit) from the guest allows."""
         if self._over:
             return
         if piece := bytes(self._pending[: min(PIECE, self._credit)]):

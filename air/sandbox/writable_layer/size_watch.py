@@ -52,7 +52,8 @@ class SizeWatch:
         self._task: asyncio.Task[None] | None = None
 
     def command_starts(self) -> None:
-        """Starts to measure, if this is the box's first command."""
+        """Must be called before each command of the box. The first call starts the measurements of what the
+        box has written; later calls do nothing."""
         if self._task is None:
             self._next_count = time.monotonic() + LATE
             self._task = asyncio.create_task(self._watch())
@@ -78,7 +79,7 @@ class SizeWatch:
         raise BoxDiedError(self._ended)
 
     async def close(self) -> None:
-        """Stops measuring."""
+        """Stops measuring what the box has written."""
         if self._task is None:
             return
         self._task.cancel()

@@ -37,9 +37,9 @@ module comes after those that it imports."""
 
 @cache
 def script(name: str) -> str:
-    """Returns the source of the helper program `name` as one Python script, so that a box (container) can run
-    it without installed files. The script defines the program's modules (see `_MODULES`) and calls the
-    function `main` of the last one."""
+    """Returns the source of the helper program `name` as one Python script, so that a box can run it without
+    installed files. The script defines the program's modules (see `_MODULES`) and calls the function `main`
+    of the last one."""
     package = "air.serve.e2b.programs"
     parents = [package.rsplit(".", n)[0] for n in range(4)]
     parts = ["import sys", "p = type(sys)('programs')"]
@@ -67,10 +67,10 @@ class Events(Protocol):
 
 
 class Program:
-    """One helper program of air (see `air.serve.e2b.programs`) in a box (container). The first request starts
-    it. `awake_box` is an async function that returns the box, as soon as commands can start in it. `name` is
-    the program's name (`files`, `ports` or `kernel`), and `arguments` are its command-line arguments. The
-    program runs as the account `user`, with `env` as additional environment variables."""
+    """One helper program of air (see `air.serve.e2b.programs`) in a box. The first request starts it.
+    `awake_box` is an async function that returns the box, as soon as commands can start in it. `name` is the
+    program's name (`files`, `ports` or `kernel`), and `arguments` are its command-line arguments. The program
+    runs as the account `user`, with `env` as additional environment variables."""
 
     def __init__(
         self,

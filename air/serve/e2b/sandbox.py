@@ -87,7 +87,7 @@ class Sandbox:
 
     async def awake_box(self) -> Box:
         """Returns the sandbox's box (container) as soon as commands can start in it: waits while the box is
-        being copied to a snapshot. Raises SandboxGone as `running_box` does."""
+        being copied to a snapshot. Raises SandboxGone if the sandbox is paused or has ended."""
         async with self.copying:
             return self.running_box
 

@@ -57,8 +57,9 @@ async def serve(
 async def _handshake(
     protocol: ClientProtocol, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> bool:
-    """Performs the WebSocket handshake with the program in the sandbox, and returns whether it succeeded.
-    Reads no bytes that come after the handshake."""
+    """Performs the WebSocket handshake with the program in the sandbox, as the client `protocol`, over the
+    connection `reader` and `writer`. Returns whether it succeeded. Reads no bytes that come after the
+    handshake."""
     await _flush(protocol, writer)
     while protocol.state is State.CONNECTING:
         line = await reader.readline()

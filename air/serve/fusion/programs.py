@@ -30,8 +30,8 @@ MARGIN_SECONDS = 1.0
 """Seconds by which the server plans to respond before the end of the time for which the client waits. It
 needs them for its own work on the request."""
 FOLDERS = ("/mnt",)
-"""Folders in a box (container) that are writable in addition to the workspace. Programs for SandboxFusion
-write files into /mnt."""
+"""Folders in a box that are writable in addition to the workspace. Programs for SandboxFusion write files
+into /mnt."""
 TRIES = 2
 A = TypeVar("A", bound=Answer)
 T = TypeVar("T")
@@ -56,8 +56,8 @@ class Programs:
         interpreter is started in each box in advance."""
 
     def spec(self, memory_mb: int = -1) -> BoxSpec:
-        """Returns the settings of the box (container) for a request with the memory limit `memory_mb` in MiB
-        (0 or less: the server's own limit).
+        """Returns the settings of the box for a request with the memory limit `memory_mb` in MiB (0 or less:
+        the server's own limit).
 
         Raises BadRequest if the request wants more memory than the server allows.
         """
@@ -88,9 +88,8 @@ class Programs:
         )
 
     async def run(self, request: RunCodeRequest) -> RunCodeAnswer:
-        """Compiles (if needed) and runs a request's program in a box (container), and returns the result.
-        Raises BadRequest if the server cannot run such a request, and NoBoxInTime if no box becomes free in
-        time."""
+        """Compiles (if needed) and runs a request's program in a box, and returns the result. Raises
+        BadRequest if the server cannot run such a request, and NoBoxInTime if no box becomes free in time."""
         language = self.language(request.language)
         self.check_seconds(request.compile_timeout, "compile_timeout")
         self.check_seconds(request.run_timeout, "run_timeout")
@@ -112,10 +111,10 @@ class Programs:
         work: Callable[[Box], Awaitable[A]],
         failed: type[A],
     ) -> A:
-        """Calls `work` with a box (container), in which `work` runs the client's program, and returns the
-        response that `work` builds. If the program ended the box, or the server failed, returns a response of
-        the class `failed` that says so. `spec` has the box's settings; `asked` is the sum of the request's
-        time limits in seconds, and `needed` the part of it that the program can use.
+        """Calls `work` with a box, in which `work` runs the client's program, and returns the response that
+        `work` builds. If the program ended the box, or the server failed, returns a response of the class
+        `failed` that says so. `spec` has the box's settings; `asked` is the sum of the request's time limits
+        in seconds, and `needed` the part of it that the program can use.
 
         Raises BadRequest, and NoBoxInTime if no box becomes free in time.
         """
@@ -133,7 +132,7 @@ class Programs:
 
     def check_seconds(self, seconds: float, name: str) -> None:
         """Raises BadRequest if `seconds`, the time limit in the request's field `name`, is longer than half
-        of the lifetime of a box (container)."""
+        of the lifetime of a box."""
         most = self._server.config.limits.seconds / 2
         if seconds > most:
             raise BadRequest(f"must be at most {most:.0f} seconds on this server", name)
@@ -141,14 +140,15 @@ class Programs:
     async def in_box(
         self, spec: BoxSpec, asked: float, needed: float, work: Callable[[Box], Awaitable[T]]
     ) -> T:
-        """Calls `work` with a box (container) that has the settings `spec`, and returns the result of `work`,
-        which runs the client's program in it. If the box fails, and the program is not the cause, tries once
-        more with another box, if there is time.
+        """Runs a client's program: takes a box with the settings `spec`, awaits `work(box)`, and returns its
+        result. If the box fails through no fault of the program, tries once more with another box, if there
+        is time. Raises InfrastructureError if there is no time for this, or if the second box fails, too.
 
         `asked` is the sum of the time limits in the request, in seconds. `needed` is the part of this sum
         that the program can use: a compiler's time limit, for example, is not used if the language has no
-        compiler. The client is assumed to wait for `asked` plus the setting `queue_seconds`. So the request
-        may wait for a box until only `needed` seconds of this time remain.
+        compiler. The client waits for `asked` plus the setting `queue_seconds`. So the request may wait for a
+        box until only `needed` seconds of this time remain; then raises the error of the pool, such as
+        NoBoxInTime.
         """
         config = self._server.config
         until = time.monotonic() + asked + config.queue_seconds - MARGIN_SECONDS
@@ -174,11 +174,10 @@ async def exec_first(
     env: Mapping[str, str] | None = None,
     stdin: bytes = b"",
 ) -> ExecResult:
-    """Writes the request's files and then the server's `own` files (content by path) into a box (container),
-    runs `command` there, and returns its result. No other command may have run in this box before.
+    """Writes the request's files and then the server's `own` files (content by path) into a box, runs
+    `command` there, and returns its result. No other command may have run in this box before.
 
-    Raises BadRequest if the files cannot be written, for instance because they do not fit into the
-    workspace.
+    Raises BadRequest if the files cannot be written, for instance because they do not fit into the workspace.
     """
     try:
         return await box.exec(
@@ -195,8 +194,8 @@ async def exec_first(
 
 
 async def fetch_all(box: Box, paths: Iterable[str]) -> dict[str, str]:
-    """Reads the files `paths` in a box (container). Returns a dict that maps each path to the content as
-    base64; files that cannot be read are left out. Relative paths are relative to the workspace.
+    """Reads the files `paths` in a box. Returns a dict that maps each path to the content as base64; files
+    that cannot be read are left out. Relative paths are relative to the workspace.
 
     Raises BadRequest if the contents are together larger than the workspace. This is possible, because
     several paths can name the same file.
@@ -250,8 +249,8 @@ async def _run(box: Box, language: Language, request: RunCodeRequest) -> RunCode
 def result_of(result: ExecResult, *, first: bool) -> CommandResult:
     """Converts the result of a command to SandboxFusion's form.
 
-    `first` says whether the command was the first one in its box (container). If such a command could not be
-    started, the status is `Error`: no code of the client has run yet, so the server is the cause.
+    `first` says whether the command was the first one in its box. If such a command could not be started, the
+    status is `Error`: no code of the client has run yet, so the server is the cause.
     """
     stdout, stderr = (data.decode("utf-8", "replace") for data in (result.stdout, result.stderr))
     if first and not result.began:

@@ -112,7 +112,9 @@ class Fusion(Protocol):
         ]
 
     async def _run_code(self, request: RunCodeRequest, log_fields: dict[str, Any]) -> RunCodeAnswer:
-        """Handles `/run_code`: compiles and runs a client's program in a box (container) of its own."""
+        """Handles `/run_code`: compiles and runs a client's program in a box (container) of its own, and
+        returns the response. Adds the program's language to `log_fields`, which appear in the server's log
+        line about this request."""
         log_fields["language"] = request.language
         answer = await self._programs.run(request)
         self._count(answer, request.language, log_fields)
@@ -121,7 +123,9 @@ class Fusion(Protocol):
     async def _run_jupyter(
         self, request: RunJupyterRequest, log_fields: dict[str, Any]
     ) -> RunJupyterAnswer:
-        """Handles `/run_jupyter`: runs notebook cells in a new Jupyter kernel in a box (container)."""
+        """Handles `/run_jupyter`: runs notebook cells in a new Jupyter kernel in a box (container) of its
+        own, and returns the response. Adds the number of cells to `log_fields`, which appear in the server's
+        log line about this request."""
         log_fields["cells"] = len(request.cells)
         answer = await self._notebooks.run(request)
         self._count(answer, "jupyter", log_fields)

@@ -104,8 +104,8 @@ class Sessions:
             raise
 
     def free(self, count: int = 1) -> None:
-        """Gives up `count` of the sessions that `admit` reserved, so that waiting requests may open
-        theirs."""
+        """Gives back `count` sessions that `admit` reserved: they are closed or were never opened. Requests
+        that wait in `admit` may then continue."""
         self.taken -= count
         self._let_in()
 

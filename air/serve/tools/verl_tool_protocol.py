@@ -189,10 +189,10 @@ class Observations(Protocol):
         action: ParsedCall | TrajectoryEnd | None,
         trajectory: Trajectory | None,
     ) -> ActionResult:
-        """Performs the action (a reply of a model) at position `index`, and returns its result. `action` is
-        the tool call or the end of the trajectory that was found in it, or None. `trajectory` is the open
-        trajectory (sequence of actions with shared state) to which it belongs; None if there is none, which
-        is allowed only for an action without a tool call."""
+        """Performs the action at position `index` of the request `body`, and returns its result. An action is
+        a reply of a model; `action` is what was found in it: a tool call, the end of the trajectory, or None.
+        `trajectory` is the open trajectory (a sequence of actions with common state) to which the action
+        belongs. If it is None, the action must not be a tool call."""
         name = body.trajectory_ids[index]
         if body.flag("finish", index):
             await self._trajectories.finish(name, trajectory)

@@ -28,8 +28,8 @@ from air.tools.load import ToolSettings
 
 GRACE = 15.0
 """If the program that runs a cell (the code of one call) has not responded this number of seconds after the
-cell's time limit, air ends the session. The program in the box (sandbox) needs about 3 seconds to interrupt
-the cell and, if necessary, kill its process."""
+cell's time limit, air ends the session. The program in the box needs about 3 seconds to interrupt the cell
+and, if necessary, kill its process."""
 STREAM_BYTES = 16_000
 """The maximum size, in bytes, of what a cell (the code of one call) writes to standard output, and also to
 standard error. The middle of a longer output is left out."""
@@ -43,10 +43,9 @@ _LOST = "Its variables are lost; the next call starts a new session."
 
 
 class _Answer(BaseModel, strict=True):
-    """A response of the program that runs the cells in the box (sandbox): `stdout` and `stderr` of one cell,
-    the value of its last expression (`shown`), its traceback (`error`) and exception type (`kind`), whether
-    it was interrupted, how the session ended (`ended`; empty if it goes on), and the `number` of the
-    request."""
+    """A response of the program that runs the cells in the box: `stdout` and `stderr` of one cell, the value
+    of its last expression (`shown`), its traceback (`error`) and exception type (`kind`), whether it was
+    interrupted, how the session ended (`ended`; empty if it goes on), and the `number` of the request."""
 
     number: int
     stdout: str
@@ -76,7 +75,7 @@ class Interpreter:
     async def run(self, code: str) -> Reply:
         """Runs Python code as one cell (as in a notebook). Returns a reply with the cell's output, the value
         of its last expression and, if the cell raised an exception, the traceback. Raises ToolError if the
-        box (sandbox) cannot start another process, and BoxDiedError if the box has ended."""
+        box cannot start another process, and BoxDiedError if the box has ended."""
         self._number += 1
         if self._session is None:
             self._session = await self._start()
@@ -106,8 +105,8 @@ class Interpreter:
         return _Running(command, command.output())
 
     async def _ask(self, session: _Running, code: str) -> _Answer | None:
-        """Sends `code`, one cell, to the program in the box (sandbox) and returns its response, or None if no
-        valid response comes in time."""
+        """Sends `code`, one cell, to the program in the box and returns its response, or None if no valid
+        response comes in time."""
         fields = {"number": self._number, "code": code, "seconds": self._seconds}
         request = json.dumps(fields | {"most": STREAM_BYTES}).encode() + b"\n"
         try:
@@ -162,8 +161,8 @@ class CodeInterpreterSettings(ToolSettings):
     """The time limit of a cell (the code of one call) in seconds. A cell that takes longer is interrupted,
     and the session's variables persist. If the cell does not stop then, the session is ended."""
     box: BoxSpec = BoxSpec()
-    """The specification of the episode's box (sandbox): image, limits, hosts. All tools of an episode must
-    specify the same box."""
+    """The specification of the episode's box: image, limits, hosts. All tools of an episode must specify the
+    same box."""
     server: str = ""
     """The URL of a server that runs code and speaks the protocol of SandboxFusion, such as `air serve
     sandbox`. It runs each call as a program of its own, without a common session. Empty: the calls run in one
@@ -206,8 +205,8 @@ class CodeInterpreterSettings(ToolSettings):
 
     def applied(self, tool: Tool) -> Tool:
         """Returns a copy of `tool` with the limits that are set here. The setting `seconds` limits the
-        running time of the code; the program in the box (sandbox), or the server, enforces it. The call as a
-        whole gets a longer time limit, which matters only if they fail to do so."""
+        running time of the code; the program in the box, or the server, enforces it. The call as a whole gets
+        a longer time limit, which matters only if they fail to do so."""
         longest = self.seconds
         if self.server:
             from air.tools.python_session.on_server import longest_call

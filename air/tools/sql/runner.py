@@ -94,16 +94,16 @@ class Table:
 
 
 def run(database: Database, sql: str, limits: Limits) -> Result:
-    """Runs the query `sql` and returns a digest (fingerprint) and the number of the rows of its result. If
-    the query failed, the field `problem` says why. Blocks until the query has ended. Raises
-    InfrastructureError for a failure that the query did not cause."""
+    """Runs the query `sql` on `database` within `limits`, and returns a digest (fingerprint) of the result's
+    rows and their number. If the query failed, the field `problem` of the result says why. Blocks until the
+    query has ended. Raises InfrastructureError for a failure that the query did not cause."""
     return Result(**_ask(database, sql, limits))
 
 
 def table(database: Database, sql: str, limits: Limits, most_rows: int) -> Table:
-    """Runs the query `sql` and returns the first rows of its result, at most `most_rows`. If the query
-    failed, the field `problem` says why. Blocks until the query has ended. Raises InfrastructureError for a
-    failure that the query did not cause."""
+    """Runs the query `sql` on `database` within `limits`, and returns the first `most_rows` rows of its
+    result. If the query failed, the field `problem` of the result says why. Blocks until the query has ended.
+    Raises InfrastructureError for a failure that the query did not cause."""
     reply = _ask(database, sql, limits, show=most_rows)
     reply.pop("unreadable", None)
     return Table(**reply)

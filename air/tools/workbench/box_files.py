@@ -19,10 +19,10 @@ from air.tools.workbench.lines import Lines
 FILE_BYTES = 16_000_000
 """The largest file, in bytes, that the tools open."""
 LOOK_SECONDS = 30.0
-"""The time limit, in seconds, of one command that inspects the box (sandbox)."""
+"""The time limit, in seconds, of one command that inspects the box."""
 _NOT_RUN = 125
-"""An exit status of this number or more shows that the program itself did not run: `env` or the box (sandbox)
-could not start it."""
+"""An exit status of this number or more shows that the program itself did not run: `env` or the box could not
+start it."""
 
 
 @dataclass(frozen=True)
@@ -30,21 +30,21 @@ class TextFile:
     """The content of a text file at the time when it was read."""
 
     path: str
-    """The absolute path without symbolic links, as commands in the box (sandbox) see it."""
+    """The absolute path without symbolic links, as commands in the box see it."""
     lines: Lines
     exact: bool
     """Whether the file is valid UTF-8. If not, `lines` has the character U+FFFD in place of invalid bytes."""
 
 
 class BoxFiles:
-    """Reads and writes the files in one box (sandbox), for the agent's tools."""
+    """Reads and writes the files in one box, for the agent's tools."""
 
     def __init__(self, box: Box) -> None:
         self._box = box
 
     async def look(self, *argv: str, at: str = "/", max_bytes: int = 64_000) -> ExecResult:
-        """Runs a program that inspects the box (sandbox), in the folder `at` of the box, and returns its
-        result, with at most `max_bytes` bytes of each output stream. The program must not change anything.
+        """Runs a program that inspects the box, in the folder `at` of the box, and returns its result, with
+        at most `max_bytes` bytes of each output stream. The program must not change anything.
 
         Raises ToolError if the program cannot run in that folder, or takes longer than `LOOK_SECONDS`.
         """

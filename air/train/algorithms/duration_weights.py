@@ -56,8 +56,10 @@ class WithDurationWeights(Algorithm):
     def finish(
         self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
     ) -> Sequence[GroupCredits]:
-        """Returns the wrapped algorithm's final results of the training step, with the advantages of each
-        reply multiplied by its weight, which grows with the execution time of the reply's action."""
+        """Calls `finish` of the wrapped algorithm, and multiplies each reply's advantages in the result by
+        the reply's weight. The weight grows with the execution time of the action in the reply. `groups` are
+        the groups of a training step, and `credits` the results of `__call__` for them. Returns the final
+        results."""
         finished = self.algorithm.finish(groups, credits)
         weights = _by_reply(groups, self.cap)
         replies = sum(len(part.replies) for part in _parts(groups))
@@ -131,10 +133,10 @@ def _parts(groups: Sequence[ScoredGroup]) -> Iterator[ScoredPart]:
 
 
 def _weighted(credit: Credit, part: ScoredPart, weights: Mapping[tuple[int, int], float]) -> Credit:
-    """Returns a copy of `credit`, the result for `part`, in which the advantage of each token is multiplied
-    by the weight of the token's reply. The keys of `weights` are pairs: the `id()` of a part, and the index
-    of a reply in it. A reply without a weight keeps its advantages. A part without `replies` is not
-    weighted."""
+    """Returns a copy of `credit` with the advantage of each token multiplied by the weight of the reply to
+    which the token belongs. `credit` has the advantages of `part` (an episode, a segment or a turn). The keys
+    of `weights` are pairs: the `id()` of a part, and the index of a reply in it. A reply without a weight
+    keeps its advantages, and so does a part whose field `replies` is empty."""
     if not part.replies:
         return credit
     each: list[float] = []

@@ -102,8 +102,9 @@ class WithKL(Algorithm):
     def finish(
         self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
     ) -> Sequence[GroupCredits]:
-        """Returns the wrapped algorithm's final results of the training step. If `[embedded.kl]` sets
-        `target`, also adapts the penalty's coefficient for the next step."""
+        """Returns the final results of the wrapped algorithm for a training step. `groups` are the groups of
+        the step, and `credits` the results of `__call__` for them. If `[embedded.kl]` sets `target`, also
+        adapts the coefficient of the KL penalty for the next step."""
         finished = self.algorithm.finish(self._groups, credits)
         each = [penalty for of_part in self._penalties for penalty in of_part]
         mean = sum(each) / max(1, len(each))

@@ -174,8 +174,8 @@ class RememberingExecutor:
         self, questions: Sequence[str], k: int, max_turns: int | None, sampling: Mapping[str, Any]
     ) -> list[Answered]:
         """Returns one `Answered` object, with k answers, for each question, in the order of `questions`. A
-        question that was asked before with the same k, `max_turns` and `sampling` gets the cached answers;
-        the others are passed to `Executor.answers`. Raises the errors of that method, and caches none."""
+        question that was asked before with the same k, `max_turns` and `sampling` gets the cached answers.
+        `Executor.answers` answers the others; its errors are raised here, too, and are not cached."""
         settings = (k, max_turns, json.dumps(dict(sampling), sort_keys=True))
 
         async def one(question: str) -> Answered:

@@ -123,10 +123,14 @@ def _mean_reward(
     numbers: Sequence[int],
     config: CoevolveConfig,
 ) -> float | None:
-    """Returns the mean reward of all proposals in `lines`, the lines of `answered.jsonl`, by the definition
-    `name`; None if there is no proposal. `numbers` has the cluster numbers of the first well-formed
-    proposals: similar proposals have the same number, and a large cluster lowers their rewards. The mean
-    reward of these proposals is used for all well-formed ones."""
+    """Estimates the mean reward of a round's proposals (questions that the proposer wrote) by the definition
+    `name`. `lines` are the lines of `answered.jsonl`, one for each proposal. Returns None if there is no
+    line.
+
+    `numbers` has one cluster number for each of the first well-formed proposals, in their order. Similar
+    proposals have the same number, and a large cluster lowers their rewards. The mean reward of these
+    proposals stands for that of all well-formed ones.
+    """
     payment = config.payment
     weights = Weights(payment.uncertainty, payment.tool, payment.repetition)
     malformed = REWARDS[name](Proposal(False), weights)

@@ -64,7 +64,7 @@ class Side:
     """The settings with which this process plays episodes of the model outside its trainings. If the embedded
     engine trains the model, these are the settings of the training, too."""
     episodes: int
-    """The number of episodes in a training."""
+    """The number of episodes that one training of this model plays."""
 
     def training(self, folder: Path, model: str, task: str, prompts: int, seed: int) -> Training:
         """Returns the settings of a training in a new folder, named as the side, in `folder`. It starts from
@@ -118,8 +118,10 @@ def read_side(config: SideConfig, name: str) -> Side:
 def _merged(
     config: SideConfig, name: str, task: str, prompts: int, own: Mapping[str, Any]
 ) -> MergedSettings:
-    """Returns the settings of a training: those of the side's run files and its table `settings`, then those
-    that the co-evolution sets."""
+    """Returns the settings of one training of the side `name` (`proposer` or `executor`): those of the side's
+    run files, then the side's table `settings`, then those that the co-evolution sets. The co-evolution sets
+    `prompts` prompts of the task `task`, the model, and the settings in `own`. Raises ConfigError if the user
+    sets a key that only the co-evolution may set."""
     merged = overrides.read_files([f"@{path}" for path in config.run_files])
     overrides.refuse(merged.data, _SET_BY_COEVOLUTION, "the co-evolution", merged.place)
     set_here = {**_SET_BY_COEVOLUTION, "model.name": f"set `{name}.model`"}
@@ -134,8 +136,9 @@ def _merged(
 
 
 def _check_each_file(config: SideConfig, engine: Engine) -> None:
-    """Raises ConfigError if a run file has another value at a key that is a table: a later file or the
-    co-evolution could replace this value without a message."""
+    """Checks each run file of a side of a co-evolution by itself. Raises ConfigError if a file is not valid
+    for `engine`, for example because it has a value at a key that is a table. Without this check, a later
+    file or the co-evolution could replace this value without a message."""
     for path in config.run_files:
         if engine == "embedded":
             overrides.read_files([f"@{path}"], RunConfig)
@@ -144,7 +147,9 @@ def _check_each_file(config: SideConfig, engine: Engine) -> None:
 
 
 def _embedded(merged: MergedSettings, name: str) -> RunConfig:
-    """Returns the settings of a training by the embedded engine. Raises ConfigError if they are wrong."""
+    """Converts the merged settings of a training to those of the embedded engine. `name` is the side,
+    `proposer` or `executor`. Raises ConfigError if a setting is wrong, or if the run files name an
+    environment that is not air's."""
     run = overrides.build(RunConfig, merged).with_checkout()
     (source,) = run.orchestrator.train.source
     if not isinstance(source.env, ResearchEnvConfig):
@@ -153,14 +158,16 @@ def _embedded(merged: MergedSettings, name: str) -> RunConfig:
 
 
 def _read_prime(merged: MergedSettings) -> run_file.PrimeView:
-    """Checks the settings of a training by prime-rl, and returns the keys that air reads."""
+    """Checks the merged settings of a training by prime-rl, and returns the keys that air reads. Raises
+    ConfigError if one of these is wrong."""
     data = copy.deepcopy(merged.data)  # because validation changes its input
     return run_file.read(MergedSettings(data, merged.files, merged.origin))
 
 
 def _check_prime(view: run_file.PrimeView, merged: MergedSettings) -> None:
-    """Raises ConfigError if the settings of a prime-rl run do not fit a co-evolution, which waits for the end
-    of a training and continues with its model."""
+    """Checks the settings of a training by prime-rl. Raises ConfigError if they do not fit a co-evolution,
+    which waits for the end of a training and continues with its model. `view` has the keys that air reads,
+    and `merged` all settings."""
     renderer = _table(merged.data, "orchestrator", "renderer").get("name", "auto")
     named = _table(merged.data, "tokenizer") or _table(merged.data, "orchestrator", "tokenizer")
     problems = {

@@ -138,8 +138,8 @@ class GenerationConfig(BaseConfig):
 
 
 class HeldOutConfig(BaseConfig):
-    """Settings in the table `[held_out]` of a co-evolution: the questions with known answers on which the
-    executor is evaluated after each round."""
+    """Settings in the table `[held_out]` of a co-evolution: questions with known answers. After each round,
+    the executor (the model that answers questions) is evaluated on them."""
 
     data: Path
     """A JSON-lines file of rows `{"question": …, "answer": …}`; a relative path starts at the current folder.

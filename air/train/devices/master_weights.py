@@ -19,9 +19,10 @@ from air.errors import UsageError
 
 
 class MasterWeights:
-    """An optimiser for weights of lower precision than float32. It has only those methods of a torch
-    optimiser that the trainer calls. `make` is a function that builds a torch optimiser, called the inner
-    optimiser, for the list of float32 copies."""
+    """An optimiser for a model whose weights have a lower precision than float32. It keeps a copy of each
+    weight in float32, updates the copies, and writes them, rounded, into the model. It has only those methods
+    of a torch optimiser that the trainer calls. `make` is a function that builds a torch optimiser, called
+    the inner optimiser, for the list of copies."""
 
     def __init__(
         self,
@@ -39,7 +40,8 @@ class MasterWeights:
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """The parameter groups of the inner torch optimiser, with their settings, such as `lr`."""
+        """The parameter groups of the inner torch optimiser, which updates the float32 copies, with their
+        settings, such as `lr`."""
         return self.inner.param_groups
 
     def step(self) -> None:

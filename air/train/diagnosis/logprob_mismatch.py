@@ -125,8 +125,8 @@ def drifts(row: Mapping[str, Any], dtype: str) -> bool:
 
 
 def warn_of_drift(row: Mapping[str, Any], earlier: Iterable[Mapping[str, Any]], dtype: str) -> None:
-    """Logs a warning if `drifts` is true for `row`, a line of `metrics.jsonl`, and for none of the `earlier`
-    lines of the run."""
+    """Logs a warning if the trainer and the sampler differ (`drifts`) in `row`, a line of `metrics.jsonl`,
+    but in none of the `earlier` lines of the run. `dtype` is the type of the policy's weights."""
     if drifts(row, dtype) and not any(drifts(one, dtype) for one in earlier):
         version = row["versions"][str(row["step"] - 1)]
         _LOG.warning(

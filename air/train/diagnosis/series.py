@@ -86,8 +86,9 @@ def series(rows: Sequence[Row], value: str | Metric, window: int) -> Series | No
 
 
 def rows_that_need_spread(rows: Sequence[Row]) -> list[Row]:
-    """Returns those of `rows` (lines of `metrics.jsonl`) in which the algorithm learns only from groups with
-    unequal rewards: the lines without any of the metrics in `METRICS_OF_OTHER_ALGORITHMS`."""
+    """Returns those of `rows` (lines of `metrics.jsonl`) whose algorithm learns only from groups with unequal
+    rewards. These are the lines without any of the metrics in `METRICS_OF_OTHER_ALGORITHMS`, which only other
+    algorithms write."""
     return [row for row in rows if not any(name in row for name in METRICS_OF_OTHER_ALGORITHMS)]
 
 

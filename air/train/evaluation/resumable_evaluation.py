@@ -101,10 +101,10 @@ class Evaluation:
     def _taskset(
         self, taskset: AirTasksetConfig, own: list[str], missing: Mapping[str, int]
     ) -> AirTasksetConfig:
-        """Returns a copy of `taskset` (settings that choose the tasks of an environment) for playing the
-        missing episodes of the tasks `own`. `missing` has the number of these episodes by task id. Games and
-        other tasks with random seeds get seeds that no training uses: those of all their episodes, recorded
-        or missing (see `_unplayed`)."""
+        """Returns a copy of `taskset` (the settings that choose the tasks of an environment) that plays only
+        the tasks `own`. `missing` has the number of episodes still to play, by task id. The copy offers
+        enough seeds for all episodes of such a task, recorded or missing; `_unplayed` leaves out the recorded
+        ones. No training uses these seeds."""
         changes: dict[str, Any] = {"tasks": own, "weights": {}}
         if worlds := [task for task in own if task in taskset.worlds]:
             played = Counter(one.task for one in self.episodes())

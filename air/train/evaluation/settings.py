@@ -36,8 +36,9 @@ class Settings:
     compute: ComputeConfig = field(default_factory=ComputeConfig)
     """How this process computes with a model that it loads: device, type of the weights and attention."""
     deterministic: bool = False
-    """Whether this process samples replies so that they can be repeated bit by bit (see
-    `EmbeddedConfig.deterministic`), if it loads the model and replies have seeds."""
+    """Whether replies are sampled in such a way that they can be repeated bit by bit (see
+    `EmbeddedConfig.deterministic`). This has an effect only if this process itself loads the model, and if
+    replies have seeds."""
 
     def check_tasks(self) -> None:
         """Raises MissingError if a task does not exist, and ConfigError if the id of a task is malformed."""

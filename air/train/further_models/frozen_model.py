@@ -141,8 +141,8 @@ def by_sample(batch: MicroBatch, numbers: Tensor) -> dict[int, list[float]]:
 
 
 def check_same_tokens(policy: Policy, other: Policy, key: str) -> None:
-    """Raises ConfigError if the tokenizers of the two models have different vocabularies. The error names the
-    run file's setting `key`."""
+    """Raises ConfigError if the tokenizers of `policy` and of the further model `other` have different
+    vocabularies. The error names the run file's setting `key`, which names the further model."""
     if policy.tokenizer.get_vocab() != other.tokenizer.get_vocab():
         raise ConfigError(
             f"{other.name} has another vocabulary than the policy {policy.name}",

@@ -67,8 +67,9 @@ class Divergence:
     micro_batch_tokens: int
 
     def __call__(self, samples: Sequence[Sample]) -> list[list[float]]:
-        """Returns, for each sample, a list with one divergence per sampled token, in nats, computed with the
-        policy's present weights."""
+        """Computes the Kullback-Leibler divergence of the policy, with its present weights, from the
+        reference model. Returns one list for each sample, with one divergence, in nats, for each sampled
+        token."""
         return divergences(self.policy, self.reference, samples, self.micro_batch_tokens)
 
 

@@ -235,9 +235,10 @@ class ResourceOpener:
     def _shared_gpu_problem(
         self, model: Policy, models: FurtherModels, choice: Choice, place: Device
     ) -> str:
-        """Returns why the policy cannot use vLLM's GPU, which `embedded.device = "auto"` chose for it: the
-        GPU's memory is too small for both. Returns an empty string if the memory suffices or the GPU is not
-        shared."""
+        """Checks whether vLLM's GPU, on which the trainer runs with `embedded.device = "auto"`, has enough
+        memory for both. Returns a message if it has not. Returns an empty string if it has, if the user chose
+        the device, or if vLLM and the trainer use different devices. `place` is the trainer's device,
+        `choice` the inference server."""
         if self.config.embedded.device != "auto" or not _shared(place, choice):
             return ""
         need = self._memory(model, models, choice)

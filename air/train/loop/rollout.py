@@ -327,9 +327,10 @@ async def play(
     ctx: vf.ModelContext,
     on_done: Callable[[Rollout], None] | None = None,
 ) -> Rollout:
-    """Plays one episode of `task`, calls `on_done` with the episode's rollout, and returns the rollout. The
-    environment plays a failed episode again if `verifiers`' setting `retries` of the environment asks for
-    this. If the last attempt also fails, the rollout's `error` says why."""
+    """Plays one episode of `task`, and returns its rollout (the recorded episode). `ctx` names the model, its
+    server and the sampling settings. `on_done` is called with the rollout. A failed episode is played again
+    if the setting `retries` of the environment asks for this. If the last attempt also fails, the rollout's
+    field `error` says why; nothing is raised."""
     began = time.monotonic()
     episode = await source.env.run_slot(source.env.slots(task)[0], ctx)
     errors = [e for e in (episode.last_error, *(t.last_error for t in episode.traces)) if e]

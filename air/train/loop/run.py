@@ -236,10 +236,11 @@ class EmbeddedRun:
         return self._player.batch(step, sources, positions)
 
     async def _check(self, played: PlayedStep, resources: Resources) -> None:
-        """Checks the step's episodes before the weights change. Raises an error if the inference server has
-        ended, if all episodes of `max_failed_steps` consecutive steps failed, if an environment has decided
-        that the run must stop (after too many failures, or an error in the user's code), or if an episode
-        lacks the metric that decides when its source of tasks goes on to harder tasks."""
+        """Checks the played episodes of a step before the weights change. Raises an error if the inference
+        server has ended, if all episodes of `max_failed_steps` consecutive steps failed, or if an environment
+        has decided that the run must stop (after too many failures, or an error in the user's code). Also
+        raises one if an episode lacks the metric that decides when its source of tasks goes on to harder
+        tasks."""
         await asyncio.to_thread(resources.server.ready)
         rollouts = [rollout for group in played.groups for rollout in group.played]
         self._count_failures(played.batch.step, rollouts)
@@ -247,8 +248,9 @@ class EmbeddedRun:
         self._curriculum.check_played(played.groups)
 
     def _score(self, groups: Sequence[Group], resources: Resources) -> AlgorithmInputs:
-        """Returns the numbers that the algorithm needs from further models, such as a value model, for the
-        step's groups. If such a model runs in this process, sampling pauses during the computation."""
+        """Returns the numbers that the algorithm needs from further models (such as a value model or a
+        reference model) for the groups of a step. If such a model runs in this process, sampling pauses
+        during the computation."""
         here = resources.further_models.scores_here
         with resources.server.exclusive() if here else nullcontext():
             return resources.further_models.score(groups)
@@ -260,10 +262,10 @@ class EmbeddedRun:
         resources: Resources,
         seconds: Mapping[str, float],
     ) -> None:
-        """Updates the weights, appends the step's lines to `metrics.jsonl` and `groups.jsonl`, and saves a
-        checkpoint if one is due after this step. If an error occurs after the update, the lines are written
-        before the error is raised. `seconds` has the durations measured so far, by their names in
-        `StepRow`."""
+        """Updates the weights with the played episodes of a step, appends the step's lines to `metrics.jsonl`
+        and `groups.jsonl`, and saves a checkpoint if one is due after this step. `inputs` are the numbers
+        that `_score` returned. `seconds` has the durations measured so far, by their names in `StepRow`. If
+        an error occurs after the update, the lines are written before the error is raised."""
         batch, groups = played.batch, played.groups
         began = time.monotonic()
         determinism.seed_generators(self.config.embedded.seed, batch.step)
@@ -346,8 +348,9 @@ class EmbeddedRun:
         resources: Resources,
         exactness: Exactness,
     ) -> tuple[dict[str, float], Exception | None]:
-        """Trains the policy, then the value model if there is one. Sampling pauses meanwhile. Returns the
-        metrics by name, and the exception that occurred after the policy had changed, or None.
+        """Trains the policy on `samples`, then the value model if there is one. Sampling pauses meanwhile.
+        Returns the metrics by name, and the exception that occurred after the policy had changed, or None.
+        `exactness` gets the trainer's log-probabilities of all samples.
 
         That exception is returned, not raised, so that the caller can still record the step. An exception
         that occurs earlier is raised.

@@ -252,8 +252,8 @@ def _shuffled_returns(
 
 
 def _paid(parts: Sequence[TracePart], returns: Sequence[float]) -> list[TracePart]:
-    """Returns a copy of an episode's turns, `parts`, with new rewards, such that each turn's return (the sum
-    of its reward and all later ones) is its element of `returns`."""
+    """Returns copies of an episode's turns, `parts`, with new rewards. They are chosen such that the return
+    of turn i (the sum of its reward and all later rewards) is `returns[i]`."""
     ends = zip(returns, [*returns[1:], 0.0], strict=True)
     return [
         replace(part, reward=now - later) for part, (now, later) in zip(parts, ends, strict=True)
@@ -305,9 +305,13 @@ array has one number per sampled token of the message."""
 def _of_trace(
     trace: Any, by_node: _ByNode, temperature: float, keep_zeros: bool
 ) -> Iterator[Sample]:
-    """Yields one sample for each branch (linear conversation) of `trace`, `verifiers`' record of an episode.
+    """Yields one training sample for each branch (linear conversation) of `trace`, `verifiers`' record of an
+    episode. `by_node` has the algorithm's results, such as advantages, for the messages. `temperature` is the
+    temperature at which the tokens were sampled.
+
     Skips a branch without sampled tokens. Unless `keep_zeros` is set or there are returns for a value model,
-    also skips a branch whose advantages are all 0."""
+    also skips a branch whose advantages are all 0.
+    """
     names = {name for arrays in by_node.values() for name in arrays} | {"advantages"}
     for branch, mask in branch_masks(trace):
         arrays: dict[str, list[float]] = {name: [] for name in names}

@@ -96,11 +96,11 @@ class StepPlayer:
         server.ready()
 
     async def play(self, batch: Batch, resources: Resources, gate: Gate) -> PlayedStep:
-        """Plays the groups of episodes of a step, and returns them. The replies are sampled by the run's
-        inference server or, if the algorithm is `sft`, by the teacher's server. A group whose rewards are all
-        equal teaches nothing: it is discarded and played again, at most `embedded.replays_without_spread`
-        times. Each episode runs inside the context manager `gate`, which can limit the number of simultaneous
-        episodes."""
+        """Plays the groups of episodes of the step `batch`, one group for each prompt, and returns them. The
+        replies are sampled by the run's inference server or, if the algorithm is `sft`, by the teacher's
+        server. A group whose rewards are all equal teaches nothing: it is discarded and played again, at most
+        `embedded.replays_without_spread` times. Each episode runs inside the context manager `gate`, which
+        can limit the number of simultaneous episodes."""
         greedy, began = resources.further_models.greedy, time.monotonic()
         step, version = batch.step, self._served
         recording.TRAINING_STEP.set(step)
@@ -182,8 +182,9 @@ class StepPlayer:
     def context(
         self, resources: Resources, temperature: float, max_tokens: int | None
     ) -> vf.ModelContext:
-        """Returns `verifiers`' `ModelContext` (model, client and sampling settings) for the run's inference
-        server, with at most `max_tokens` tokens per reply."""
+        """Returns the object with which `verifiers` requests replies from the run's inference server: a
+        `ModelContext` (model, client and sampling settings). `temperature` is the sampling temperature, and
+        `max_tokens` the maximum number of tokens of a reply (None: only the context limits it)."""
         return context(
             resources.policy,
             resources.server.url,

@@ -47,9 +47,9 @@ class Predictions(NamedTuple):
     log-probabilities are read from these predictions."""
 
     logprobs: Tensor
-    """[N]: the log-probability of each token."""
+    """[N]: the log-probability of each of the N tokens, in nats."""
     entropy: Tensor
-    """[R]: the entropy of each prediction."""
+    """[R]: the entropy of each of the R predicted distributions, in nats."""
     divergence: Tensor
     """[R]: the Kullback-Leibler divergence of each prediction from that of the reference model. Empty if
     there is no reference."""
@@ -151,8 +151,9 @@ def token_statistics(
 
 
 def token_logprobs(model: Any, input_ids: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
-    """Runs a causal language model, and returns the log-probability of each token, [B, T]: the first result
-    of `token_statistics`."""
+    """Runs a causal language model, and returns a tensor [B, T]: the log-probability, in nats, of each token
+    of `input_ids` [B, T], given all earlier tokens of its row. It is 0 at position 0. `input_ids` must be
+    padded on the right. `temperature`, one number or a tensor [B], divides the logits."""
     return token_statistics(model, input_ids, temperature)[0]
 
 

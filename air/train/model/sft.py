@@ -260,8 +260,9 @@ class _Total:
 def _loss(
     policy: Policy, batch: Sequence[Example], micro_batch_tokens: int, *, backward: bool
 ) -> _Total:
-    """Computes the mean cross-entropy of a batch. With `backward`, also computes its gradients and adds them
-    to the accumulated gradients of the weights."""
+    """Returns the loss of a batch of demonstrations: the mean cross-entropy, in nats, of the tokens for which
+    `Example.mask` is true. One forward pass has at most `micro_batch_tokens` tokens, including padding. With
+    `backward`, also computes the gradients and adds them to the accumulated gradients of the weights."""
     samples = [
         Sample(e.token_ids, e.mask, [0.0] * len(e.token_ids), advantage=1.0, temperature=1.0)
         for e in batch

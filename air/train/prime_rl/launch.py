@@ -158,7 +158,8 @@ def placed(
 
 
 def real_placement(view: run_file.PrimeView) -> gpu_placement.Placement:
-    """Returns the same as `placed`. Raises MissingError if this machine has no GPU."""
+    """Returns which GPUs of this machine a run gets, as `placed` does. Raises MissingError if this machine
+    has no GPU, and the errors of `placed`."""
     if not gpus.inventory():
         raise MissingError(NO_GPU, remedy="`nvidia-smi` must list some")
     return placed(view)
@@ -201,8 +202,9 @@ def environment(python: Path, plan: Plan, breaker: Path) -> dict[str, str]:
 
 
 def hand_over(python: Path, args: Sequence[str], plan: Plan) -> int:
-    """Runs prime-rl's launcher with the interpreter `python` and the arguments `args`, waits until the
-    launcher has ended, and returns an exit code (see `launcher_process.supervise`)."""
+    """Runs prime-rl's launcher with the interpreter `python`, the arguments `args` and the GPUs of `plan`.
+    Waits until the launcher has ended, and returns the exit code of air's command (see
+    `launcher_process.supervise`)."""
     with _breaker(plan) as breaker:
         return supervise(_command(python, args), environment(python, plan, breaker), breaker)
 
@@ -210,8 +212,10 @@ def hand_over(python: Path, args: Sequence[str], plan: Plan) -> int:
 async def hand_over_in_task(
     python: Path, args: Sequence[str], plan: Plan, *, keep: Sequence[int] = ()
 ) -> int:
-    """Does the same as `hand_over` in an asyncio task, and leaves signals alone (see
-    `launcher_process.supervise_in_task`). The launcher inherits the open files `keep`."""
+    """Runs prime-rl's launcher in an asyncio task, with the interpreter `python`, the arguments `args` and
+    the GPUs of `plan`. Waits until the launcher has ended, and returns its exit code.
+    `launcher_process.supervise_in_task` describes what happens if the task is cancelled. The launcher
+    inherits the open files `keep` (file descriptors)."""
     with _breaker(plan) as breaker:
         env = environment(python, plan, breaker)
         return await supervise_in_task(_command(python, args), env, breaker, keep=keep)

@@ -27,7 +27,7 @@ end."""
 PATIENCE = 30.0
 """Seconds until processes that cannot be killed, for example because a driver hangs, are left alone."""
 LOOK = 0.5
-"""Seconds between two looks at the launcher."""
+"""Seconds between two calls of `LauncherProcess.look`, which checks whether the launcher must be ended."""
 MARK = "AIR_PRIME_RL_LAUNCH"
 """An environment variable of the launcher and of all processes that it starts. Its value differs for each
 launcher, so they can be found, also those that have left its process group, as the processes of torchrun."""
@@ -75,11 +75,12 @@ class LauncherProcess:
         )
 
     def is_running(self) -> bool:
-        """Returns whether the command has not ended yet."""
+        """Returns whether the launcher has not ended yet."""
         return self._child.poll() is None
 
     def send(self, number: int) -> None:
-        """Sends a signal to the command."""
+        """Sends the signal `number` to the launcher. The first call starts the period of grace, after which
+        `look` kills the launcher's process group."""
         self._child.send_signal(number)
         if self._first_signal is None:
             self._first_signal = time.monotonic()
@@ -95,7 +96,8 @@ class LauncherProcess:
             self._kill_group()
 
     def wait(self, seconds: float) -> None:
-        """Waits until the command has ended, at most for `seconds`."""
+        """Waits until the launcher has ended, but at most `seconds` seconds. Raises nothing if it has not
+        ended then."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._child.wait(timeout=seconds)
 
@@ -194,10 +196,17 @@ async def supervise_in_task(
     grace: float = GRACE,
     keep: Sequence[int] = (),
 ) -> int:
-    """Does the same as `supervise`, but in an asyncio task, and leaves signals alone. If the task is
-    cancelled (Ctrl-C), sends SIGTERM to the command, waits for its end, and raises CancelledError; if it is
-    cancelled once more, kills the command at once. The command inherits the open files `keep`. Call this
-    function in the main thread, because the command gets SIGTERM when the calling thread ends."""
+    """Runs a command in a process group of its own with the environment variables `env`, and waits for its
+    end, in an asyncio task. Changes no signal handlers. Sends SIGTERM to the command when the file `breaker`
+    says that too many consecutive episodes failed, and kills its process group `grace` seconds after its
+    first signal. Returns 1 if too many consecutive episodes failed, otherwise the exit code of the command
+    (128 + N if signal N ended it).
+
+    If the task is cancelled (Ctrl-C), sends SIGTERM to the command, waits for its end, and raises
+    CancelledError; if the task is cancelled once more, kills the command at once. The command inherits the
+    open files `keep` (file descriptors). Call this function in the main thread, because the command gets
+    SIGTERM when the calling thread ends.
+    """
     process = LauncherProcess(command, env, breaker, grace=grace, keep=keep)
     cancelled: asyncio.CancelledError | None = None
     try:

@@ -243,8 +243,8 @@ def workers(*, most: int | None, multiplex: int, in_flight: int) -> int:
 
 
 def _streams(load: Load) -> list[_Stream]:
-    """Returns a stream for each task of each source of prompts: the number of its episodes in a training
-    step, with the task's time limit and GPUs. The prompts of a step are divided among the sources in
+    """Returns a `_Stream` for each task of each source of prompts: the number of the task's episodes in one
+    training step, with the task's time limit and GPUs. The prompts of a step are divided among the sources in
     proportion to their setting `ratio`, and equally among the tasks of a source."""
     weights = [source.ratio * source.group_size for source in load.sources]
     return [

@@ -177,8 +177,11 @@ class _Layer:
     def _attended(
         self, queries: Tensor, keys: Tensor, values: Tensor, cache: RowCache, bias: Tensor
     ) -> Tensor:
-        """Stores the new keys and values [R, W, kv_heads, head_dim] in `cache`, and returns the attention
-        output [R, count, heads · head_dim] of `queries` [R, count, heads, head_dim]."""
+        """Stores the keys and values of the new tokens in `cache`, and returns the attention output of
+        `queries`. With R requests and W new tokens per request: `keys` and `values` are [R, W, kv_heads,
+        head_dim], `queries` is [R, count, heads, head_dim], and the result is [R, count, heads · head_dim].
+        `count` is the number of the last new tokens whose output is needed. `bias` [R, 1, count, columns] is
+        added to the attention scores."""
         rows, count, heads, dim = queries.shape
         keys, values = cache.update(keys.transpose(1, 2), values.transpose(1, 2), self._number)
         queries = queries.transpose(1, 2)

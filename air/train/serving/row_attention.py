@@ -42,8 +42,8 @@ class RowMask(Tensor):
 
     @classmethod
     def of(cls, visible: Tensor, cache: RowCache) -> RowMask:
-        """Returns a mask for the next forward pass with `cache`. `visible` is the same mask as an ordinary
-        boolean tensor."""
+        """Converts `visible`, an ordinary boolean mask [rows, 1, queries, columns], to a mask for the next
+        forward pass with `cache`. An element is true if the query may attend to the token in the column."""
         mask = visible.as_subclass(cls)
         mask.cache = cache
         # A sliding window hides more than a causal mask does.

@@ -160,8 +160,9 @@ class Scheduler:
         return self.version
 
     def version_of(self, token_ids: Sequence[int], logprobs: Sequence[float]) -> int | None:
-        """Returns the version number of the weights that sampled the reply with these tokens and
-        log-probabilities, or None if neither of the last two versions sampled such a reply."""
+        """Returns the version number of the weights that sampled a reply. The reply is recognised by the ids
+        of its tokens and their log-probabilities. Returns None if neither of the last two versions sampled
+        such a reply."""
         with self._changed:
             return self._sampled_by.get(hash((tuple(token_ids), tuple(logprobs))))
 

@@ -179,9 +179,9 @@ class InferenceServer:
     def version_of(
         self, token_ids: Sequence[int], logprobs: Sequence[float], ended: float
     ) -> int | None:
-        """Returns the version number of the weights that sampled the reply with these token ids and
-        log-probabilities, or None if neither of the last two versions sampled such a reply. `ended` has no
-        effect; only the interface `Server` demands it."""
+        """Returns the version number of the weights that sampled a reply. The reply is recognised by the ids
+        of its tokens and their log-probabilities. Returns None if neither of the last two versions sampled
+        such a reply. `ended` has no effect; only the interface `Server` demands it."""
         return self._scheduler.version_of(token_ids, logprobs)
 
     def step_metrics(self) -> dict[str, float]:

@@ -35,17 +35,20 @@ class Entries:
     this token; a token that several samples share has an entry for each of them. All tensors are [N]."""
 
     positions: Tensor
-    """The index of the token in the micro-batch's rows, flattened to [B · T]."""
+    """The index of each entry's token in the rows of the micro-batch, which are flattened to [B · T]."""
     parents: Tensor
-    """The flattened index of the preceding token, whose hidden state predicts this token."""
+    """For each entry, the index (in the flattened rows) of the token before the entry's token. This token's
+    hidden state predicts the entry's token."""
     token_ids: Tensor
     samples: Tensor
-    """The index in `MicroBatch.samples` of the sample of each entry."""
+    """For each entry, the index in `MicroBatch.samples` of the training sample that trains the entry's
+    token."""
     advantages: Tensor
     sampler_logprobs: Tensor
     temperatures: Tensor
     arrays: Mapping[str, Tensor]
-    """The arrays that the algorithm returned besides advantages (`Sample.arrays`), by name, each [N]."""
+    """The arrays [N] that the algorithm returned besides advantages (`Sample.arrays`), by name, with one
+    number for each entry."""
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -118,11 +121,15 @@ def _split(samples: Sequence[Sample], max_tokens: int, mask_cost: float) -> list
 def _ranges(
     samples: Sequence[Sample], max_tokens: int, mask_cost: float
 ) -> list[tuple[int, int, float, bool]]:
-    """Divides the sorted `samples` recursively in two, and returns all ranges of this division, from which
-    `_split` chooses. Each range is a tuple: start, end (the index after the last sample), the number of
+    """Divides the sorted `samples` into two ranges, these again, and so on, and returns all ranges, from
+    which `_split` chooses. Each range is a tuple: start, end (the index after the last sample), the number of
     tokens in the prefix tree of the range, and whether the range is divided further. A range is divided
-    between the two neighbours that share the fewest tokens. The order is depth-first: a divided range is
-    followed by its first half and all parts of that half, then by its second half."""
+    between the two neighbours that share the fewest tokens. Only a range of several samples is divided, and
+    only if it has more than `max_tokens` tokens or if `mask_cost` is greater than 0.
+
+    The order is depth-first: a divided range is followed by its first half and all parts of that half, then
+    by its second half.
+    """
     lengths = np.array([len(sample.token_ids) for sample in samples])
     shared = np.array([0, *(shared_prefix(a.token_ids, b.token_ids) for a, b in pairwise(samples))])
     ranges: list[tuple[int, int, float, bool]] = []

@@ -87,7 +87,7 @@ class Place:
     offset: int
     """The position of the line's first byte in the file."""
     length: int
-    """The length of the line in bytes."""
+    """The length in bytes of the line of the trajectory file."""
     turn: int | None
     bad: int
     """1 if the line records a failed command, a reply without an action, a grading with a problem, or an

@@ -36,7 +36,7 @@ class RandomPlayer:
         self._rng = random.Random(seed)
 
     def moves(self, game: Game) -> list[str]:
-        """Returns one random move."""
+        """Returns a list with one move, drawn uniformly from all moves of `game`."""
         return [self._rng.choice(game.moves)]
 
 
@@ -97,7 +97,8 @@ def reply(world: GameWorld, player: Player) -> Action:
 
 
 async def play(world: GameWorld, player: Player, seed: int) -> float:
-    """Runs one episode with a scripted player and returns the sum of its rewards."""
+    """Plays one episode of `world`, with the seed `seed`, by a scripted player. Returns the sum of its
+    rewards."""
     await world.reset(seed)
     total = 0.0
     for _ in range(world.limits.turns):

@@ -110,7 +110,8 @@ def open_room(rooms: Rooms, side: bool) -> Room | None:
 
 
 def floor_plan(rng: random.Random, rows: int, columns: int) -> list[int]:
-    """Returns the cells, in ascending order, that a random walk clears as floor inside the outer walls."""
+    """Returns the floor cells of a random room with `rows` rows and `columns` columns, in ascending order:
+    the cells that a random walk has cleared. The outermost rows and columns stay walls."""
     floor = set()
     directions = ((1, 0), (0, 1), (-1, 0), (0, -1))
     down, right = rng.choice(directions)
@@ -143,8 +144,10 @@ def _starts(rooms: Rooms, floor: list[int], targets: list[int]) -> list[tuple[in
 def reverse_play(
     floor: list[int], targets: list[int], columns: int, most: int
 ) -> Iterator[list[int]]:
-    """Yields, for n = 0, 1, … `most`, the list of states whose shortest solution has n moves. Each state
-    appears once. Ends earlier if there are no further states, or if more than `_STATES` were visited."""
+    """Searches backwards from the solved states of a room. Yields, for n = 0, 1, … `most`, the list of states
+    whose shortest solution has n moves. Each state appears once. Ends earlier if there are no further states,
+    or if more than `_STATES` were visited. `floor` has the cells without a wall, `targets` those on which the
+    boxes must stand, and `columns` is the width of the room."""
     cells = set(floor)
     solved = sum(1 << cell for cell in targets)
     layer = [solved << 8 | cell for cell in floor if not solved >> cell & 1]

@@ -164,7 +164,8 @@ class _Options:
     def error(
         self, message: str, remedy: str = "write options as in `sokoban6-boxes2-level3`"
     ) -> ConfigError:
-        """Returns a ConfigError whose location is the task name."""
+        """Returns a ConfigError with `message` and `remedy` that names this task as the place of the
+        error."""
         return ConfigError(message, where=f"game:{self.name}", remedy=remedy)
 
 

@@ -121,14 +121,16 @@ def problem(board: Board, most: int) -> str:
 
 
 def _first(board: Board, rng: random.Random) -> int:
-    """Returns the settled cells at the start of an episode, as a bit set."""
+    """Returns the set of settled cells at the start of an episode, as a bit set: one of `board.starts()`,
+    drawn with `rng`."""
     starts = board.starts()
     return starts[0] if board.gaps is None else starts[rng.randrange(len(starts))]
 
 
 def _draw(board: Board, filled: int, most: int, rng: random.Random) -> list[Drawn]:
-    """Returns a random sequence of pieces with which the game can be won in at most `most` moves, each with
-    the column in which it appears. Raises AssertionError if `_DRAWS` drawn sequences cannot be won."""
+    """Draws a random sequence of pieces with which a game on `board` can be won in at most `most` moves, and
+    returns it: each piece with the column in which it appears. `filled` is the set of settled cells at the
+    start. Raises AssertionError if none of `_DRAWS` sequences can be won."""
     always = board.always_winnable and most >= board.longest
     for _ in range(_DRAWS):
         pieces = _sequence(board, rng)

@@ -110,9 +110,9 @@ Drawn = tuple[Cells, int]
 
 
 def landings(board: Board, filled: int, piece: Cells, x: int, y: int) -> dict[Way, int]:
-    """Returns the places where a piece that is now at the position (x, y) can settle. Each key is a shortest
-    sequence of moves to a place. Its value is the set of settled cells afterwards, which includes the piece
-    and any full rows."""
+    """Returns the places where the piece `piece`, which is now at the position (x, y), can settle on `board`.
+    `filled` is the set of settled cells. In the result, each key is a shortest sequence of moves to a place.
+    Its value is the set of settled cells afterwards, with the cells of the piece and of any full rows."""
     ways: dict[tuple[int, int], Way] = {(x, y): ()}
     todo = [(x, y)]
     places: dict[int, Way] = {}
@@ -131,8 +131,8 @@ def landings(board: Board, filled: int, piece: Cells, x: int, y: int) -> dict[Wa
 
 
 def winnable(board: Board, filled: int, pieces: Sequence[Drawn], most: int) -> bool:
-    """Returns whether a player who knows the whole sequence of pieces in advance can fill a row in at most
-    `most` moves."""
+    """Returns whether a player who knows the whole sequence `pieces` in advance can fill a row of `board` in
+    at most `most` moves. `filled` is the set of settled cells at the start."""
     boards = {filled: 0}  # the fewest moves to each set of settled cells
     for piece, column in pieces:
         after: dict[int, int] = {}
@@ -152,7 +152,8 @@ def winnable(board: Board, filled: int, pieces: Sequence[Drawn], most: int) -> b
 
 @lru_cache(maxsize=100_000)
 def settlings(board: Board, filled: int, piece: Cells, column: int) -> tuple[tuple[int, int], ...]:
-    """Returns the places where a piece that appears in `column` can settle: for each place, the pair of the
-    settled cells afterwards and the fewest moves to the place."""
+    """Returns the places where the piece `piece`, which appears in the column `column` of `board`, can
+    settle. `filled` is the set of settled cells. The result has one pair for each place: the set of settled
+    cells afterwards, and the fewest moves to the place."""
     ways = landings(board, filled, piece, column, 0)
     return tuple((settled, len(way)) for way, settled in ways.items())

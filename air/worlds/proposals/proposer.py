@@ -135,9 +135,10 @@ class ProposalWorld:
         return Step(Observation(""), done=True, reward=reward)
 
     async def _reward_of(self, question: Question) -> float:
-        """Lets the executor (a frozen model behind a service) answer a well-formed question, and returns the
-        question's reward. Also updates the episode's facts. Raises InfrastructureError if the service or a
-        comparison of answers fails, and UserCodeError if a tool of the executor hangs."""
+        """Lets the executor (a frozen model behind a service) answer a well-formed question k times, and
+        returns the question's reward. Also updates the episode's facts (numbers about the episode). Raises
+        InfrastructureError if the service or a comparison of answers fails, and UserCodeError if a tool of
+        the executor hangs."""
         s = self._settings
         assert s.url is not None
         answered = await Scorer(s.url, s.k, s.max_turns, s.sampling, s.seconds).answers(

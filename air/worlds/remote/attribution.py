@@ -328,10 +328,10 @@ async def _failure_elsewhere(attempt: Callable[[], Attempt], failed: _Failed) ->
 async def _failure(
     attempt: Attempt, failed: _Failed, *, compare: bool = False, alone: asyncio.Lock | None = None
 ) -> str | None:
-    """Starts the episode's task in `attempt`, repeats the episode up to the action `failed`, and closes
-    `attempt`. Returns how this action fails now: the kind of the failure; an empty string if it succeeds;
-    None if the repetition is inconclusive (see `_repeat`). Raises InfrastructureError if the task cannot be
-    started."""
+    """Starts the episode's task in `attempt` (another environment on the server), repeats the episode up to
+    the action `failed`, and closes `attempt`. Returns the kind of the failure of this action now; an empty
+    string if it succeeds; None if the repetition is inconclusive. `_repeat` describes `compare` and `alone`.
+    Raises InfrastructureError if the task cannot be started."""
     try:
         first = await attempt.begin()
         return await _repeat(attempt, first, failed, compare=compare, alone=alone)
@@ -410,7 +410,8 @@ class Locks:
         )
 
     def of(self, server: str) -> ServerLock:
-        """Returns the lock of the server at the URL `server`, for the running event loop."""
+        """Returns the lock of the server at the URL `server`, for the running event loop. While an episode is
+        repeated under this lock, no other episode of this process acts on the server."""
         locks = self._of.setdefault(asyncio.get_running_loop(), {})
         return locks.setdefault(server, ServerLock())
 

@@ -54,10 +54,10 @@ class RemoteSource(Generic[OptionsT]):
         )
 
     def split(self, name: str) -> tuple[str, ...] | None:
-        """Returns the set of tasks from which a seed selects one, so that the sets of two task ids can be
-        compared: the tuple (protocol, URL, environment or task, split) that `name`, a URL with settings,
-        contains. Returns None if the settings name no split, because the server then chooses the task. Raises
-        ConfigError if the URL or a setting is malformed."""
+        """Returns a tuple that identifies the set of tasks from which a seed selects one: (protocol, URL,
+        environment or task, split). Two task ids with equal tuples draw from the same set. `name` is the part
+        of the task id after the prefix: a URL with settings. Returns None if the settings name no split,
+        because the server then chooses the task. Raises ConfigError if the URL or a setting is malformed."""
         url, options = parse(f"{self._kind}:{name}", name, self._options)
         within = getattr(options, "env", "") or getattr(options, "task", "")
         return (self._kind, url, within, options.split) if options.split else None

@@ -15,13 +15,10 @@ OLD_STEP = 0.0001
 
 
 def step_of(task: TaskSpec) -> float:
-    """Returns the step to which a task's scores are rounded before the agent sees them: the task's
-    `told_step` or, without this setting, the largest power of ten that is at most a tenth of a certain
-    distance.
-
-    This is the distance from the baseline score to the target score: 0.01 for a distance of 0.3. In a task
-    with the normalisation `log-gap`, it is the distance from the target to the optimum if this is smaller.
-    """
+    """Returns the step to which a task's scores are rounded before the agent sees them. This is the task's
+    setting `told_step` or, without this setting, the largest power of ten that is at most a tenth of the
+    distance from the baseline score to the target score. For a distance of 0.3 it is 0.01. If the task's
+    `normalise` is `log-gap`, the distance from the target to the optimum counts instead if it is smaller."""
     if task.told_step is not None:
         return task.told_step
     width = abs(task.target - task.baseline)

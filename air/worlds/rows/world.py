@@ -63,7 +63,8 @@ class RowsTask:
     metrics: Sequence[str] = ()
     """The names of the checker's metrics that become facts (numbers about an episode)."""
     success_at: float = 1.0
-    """The minimum reward for an answer at which the fact `success` of the episode is 1."""
+    """The minimum reward for an answer that counts as a success: the episode then has the value 1 of
+    `success`, a number that is recorded about every episode."""
     options: str = ""
     """The name of the field with the options of a multiple-choice question; empty if there are none."""
 

@@ -97,6 +97,6 @@ class Grader(ABC):
         return answer
 
     async def run_all(self, requests: Sequence[RunCodeRequest]) -> list[RunCodeAnswer]:
-        """Runs several programs, each in a box (container) of its own, at most `AT_ONCE` at the same time.
-        Returns the results in order."""
+        """Runs the programs of `requests`, each in a box (container) of its own, at most `AT_ONCE` at the
+        same time. Returns their results in the order of `requests`."""
         return await aio.run_concurrently([self.run(each) for each in requests], at_once=AT_ONCE)

@@ -54,7 +54,8 @@ class TestConfig(Message):
     """Programming problems in the request itself, which replace a dataset of the server: a list of JSON
     objects for requests about several problems, one JSON object for requests about one problem."""
     extra: dict[str, Any] = Field(default_factory=dict)
-    """Further settings by name. The grader (see its class) determines which ones it uses."""
+    """Further settings by name, such as `is_freeform`. Each grader uses other ones; its class describes
+    them."""
 
 
 class DatasetRequest(Message):

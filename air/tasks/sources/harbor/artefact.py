@@ -27,8 +27,8 @@ from air.tasks.sources.harbor.commands import ROOT, as_root
 from air.tasks.sources.harbor.schema import Artifact
 
 PUBLISHED = "/logs/artifacts"
-"""The folder in the agent's box (sandbox) whose files are always part of the artefact (the files to grade),
-as in Harbor."""
+"""The folder in the agent's box whose files are always part of the artefact (the files to grade), as in
+Harbor."""
 NEVER = ("/tests", "/solution", "/logs/verifier", "/logs/agent", "/proc", "/sys", "/dev", "/.air")
 SYSTEM = (
     *("/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/run", "/sbin", "/tmp"),
@@ -42,8 +42,8 @@ lead there, such as the link from a virtual environment to its Python."""
 _MANIFEST, _FILES = "harbor.json", "files"
 _DEPTH = 60
 _MOST_SEEN = 500_000
-"""The largest number of changed files that the box (sandbox) may report. Changes in system folders such as
-`/usr` and `/tmp` (`SYSTEM`) count too, because they are removed from the report only afterwards."""
+"""The largest number of changed files that the box may report. Changes in system folders such as `/usr` and
+`/tmp` (`SYSTEM`) count too, because they are removed from the report only afterwards."""
 _AT_ONCE = 32
 _AT_A_TIME = 100
 
@@ -63,10 +63,10 @@ class HarborArtefact:
     """Absolute paths of the folders. A folder comes before the folders in it."""
     whole_folders: list[str] = field(default_factory=list)
     """Absolute paths of folders that the artefact (the agent's files) contains completely. Each is first
-    deleted in the grading box (sandbox), so that no file of the image remains in it."""
+    deleted in the grading box, so that no file of the image remains in it."""
     removed: list[str] = field(default_factory=list)
     """Absolute paths of files and folders of the image that the agent removed. They are deleted in the
-    grading box (sandbox)."""
+    grading box."""
     rights: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     """The permission bits, user id and group id of each file and folder, by its absolute path."""
 
@@ -108,10 +108,10 @@ async def read(
     own_image: bool = False,
 ) -> Artefact:
     """Reads the artefact (the files to grade) of the task's step numbered `step`, from 0, from the agent's
-    box (sandbox) and returns it. `declared` are the artefacts that the task declares; if there are none, the
-    changed files of the working directory are read. `own_image`: whether the tests run in another image than
-    the agent's. Raises ArtefactError if the artefact has more than `most_bytes` bytes, or an entry that
-    cannot be graded, such as a device or a link to hidden files."""
+    box and returns it. `declared` are the artefacts that the task declares; if there are none, the changed
+    files of the working directory are read. `own_image`: whether the tests run in another image than the
+    agent's. Raises ArtefactError if the artefact has more than `most_bytes` bytes, or an entry that cannot be
+    graded, such as a device or a link to hidden files."""
     await box.freeze()
     try:
         collection = _Collection(box, HarborArtefact(step), most_bytes, own_image)
@@ -130,8 +130,8 @@ async def read(
 
 @dataclass
 class _Collection:
-    """Collects an artefact's files and folders from the agent's box (sandbox) into the field `contents`. The
-    total size and the number of files are limited."""
+    """Collects an artefact's files and folders from the agent's box into the field `contents`. The total size
+    and the number of files are limited."""
 
     box: Box
     contents: HarborArtefact
@@ -139,8 +139,8 @@ class _Collection:
     """The number of bytes of file contents that may still be added before the artefact (the files to grade)
     is too large."""
     own_image: bool
-    """Whether the grading box (sandbox) has another image than the agent's box. Hidden answers may then lie
-    in its working directory, so links into that directory are refused."""
+    """Whether the grading box has another image than the agent's box. Hidden answers may then lie in its
+    working directory, so links into that directory are refused."""
 
     async def add_declared(self, artifact: Artifact) -> None:
         """Adds a file, or a folder with its contents, that the task declares. Does nothing if the path is
@@ -177,8 +177,8 @@ class _Collection:
 
     async def _add(self, paths: Iterable[str], *, absent: bool = False) -> None:
         """Adds the files and folders at `paths`, but not what is in the folders. Reads all of them in one
-        call to the box (sandbox). `absent`: whether some paths are allowed to be missing; otherwise a missing
-        path raises ArtefactError."""
+        call to the box. `absent`: whether some paths are allowed to be missing; otherwise a missing path
+        raises ArtefactError."""
         wanted = [
             path for path in paths if not _below(path, NEVER) and path not in self.contents.files
         ]
@@ -208,7 +208,7 @@ class _Collection:
 
     def check_links(self) -> None:
         """Raises ArtefactError if a collected link could lead to the tests or other hidden files of a grading
-        box (sandbox)."""
+        box."""
         for path, target in self.contents.links.items():
             if not self._is_harmless(path, target):
                 raise ArtefactError(
@@ -216,9 +216,9 @@ class _Collection:
                 )
 
     def _is_harmless(self, path: str, target: str) -> bool:
-        """Whether a symbolic link cannot lead to hidden files of the grading box (sandbox): `target`, to
-        which the link at `path` points, is a collected file or folder, or lies in a folder in `PROGRAMS` or
-        in the working directory (unless `own_image`)."""
+        """Whether a symbolic link cannot lead to hidden files of the grading box: `target`, to which the link
+        at `path` points, is a collected file or folder, or lies in a folder in `PROGRAMS` or in the working
+        directory (unless `own_image`)."""
         # `..` after another component means the parent of what that component leads to, not of its path.
         parts = [part for part in target.split("/") if part not in ("", ".")]
         ups = next((i for i, part in enumerate(parts) if part != ".."), len(parts))
@@ -262,9 +262,9 @@ def _excluded(path: str, root: str, patterns: Sequence[str]) -> bool:
 
 
 async def lay_out(box: Box, artefact: Artefact) -> None:
-    """Writes the files, links and permissions of an artefact (the agent's files) into a fresh box (sandbox),
-    in which no process of the agent has run, and deletes there what the agent removed. Raises BoxFileError if
-    the artefact does not fit into the box."""
+    """Writes the files, links and permissions of an artefact (the agent's files) into a fresh box, in which
+    no process of the agent has run, and deletes there what the agent removed. Raises BoxFileError if the
+    artefact does not fit into the box."""
     contents = HarborArtefact.of(artefact)
     await _script(box, _clearing(contents))
     entries = list(contents.files.items())

@@ -26,8 +26,10 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 def limits(
     environment: Environment, seconds: float, grade_seconds: float, settings: HarborSettings
 ) -> TaskLimits:
-    """Returns the limits of a task. `seconds` is the agent's time limit, `grade_seconds` is the time limit of
-    the tests, both in seconds. Where the task declares no limit, the defaults of this module apply."""
+    """Returns the limits of a task's boxes and commands. `environment` is the section of `task.toml` with CPU
+    cores, memory and disk; where it declares no limit, the defaults of this module apply. `seconds` is the
+    agent's time limit, and `grade_seconds` that of the tests. `settings` has the maximum size of the agent's
+    artefact."""
     return TaskLimits(
         exec_seconds=min(seconds, COMMAND_SECONDS),
         grade_seconds=grade_seconds,

@@ -25,7 +25,8 @@ async def run_as(
     env: Mapping[str, str] | None = None,
     cwd: str | None = None,
 ) -> tuple[ExecResult, str]:
-    """Runs a command as `user` (None: the box's default user). Returns a pair: its result, and the end of its
+    """Runs a command in the box as `user` (None: the box's default user), with the environment variables
+    `env`, in the folder `cwd`, for at most `timeout` seconds. Returns a pair: the result, and the end of the
     output (standard output and standard error together, at most 20,000 bytes) as text. If the command cannot
     start, the result has the exit status 126, and its field `began` is False."""
     try:

@@ -17,16 +17,17 @@ _SETUP_SECONDS = 600.0
 
 
 def notes(environment: Environment) -> str:
-    """Returns text for the end of the agent's instruction, which says in which folder of the box (sandbox)
-    the skills are (see `Environment.skills_dir`); an empty string if there are no skills."""
+    """Returns text for the end of the agent's instruction, which says in which folder of the box the skills
+    are (see `Environment.skills_dir`); an empty string if there are no skills."""
     if not environment.skills_dir:
         return ""
     return f"\n\nSkills, each a folder with a SKILL.md that explains it, lie in {environment.skills_dir}."
 
 
 async def set_up(box: Box, folder: HarborFolder, step: Step, user: User) -> None:
-    """Copies the files of `step`, a step of the task, into the working directory of the agent's box
-    (sandbox), and runs the file `setup.sh` if it is among them. Raises StagingError if `setup.sh` fails."""
+    """Copies the files of `step`, a stage of the task in `folder`, into the working directory of the agent's
+    box, with `user` as their owner. Then runs the file `setup.sh` as this user if it is among them. Raises
+    StagingError if `setup.sh` fails."""
     files = folder.setup(step)
     await put(box, files, box.workspace, user)
     if "setup.sh" in files:
@@ -38,18 +39,17 @@ async def set_up(box: Box, folder: HarborFolder, step: Step, user: User) -> None
 
 
 async def run_collectors(box: Box, commands: Sequence[Collect]) -> None:
-    """Runs the task's `collect` commands, which prepare files in the agent's box (sandbox) before the
-    artefact (the files to grade) is read. As in Harbor, a command that names no user runs as the image's
-    default user, not as the agent's; and the failure of a command is ignored, even if files are then
-    missing."""
+    """Runs the task's `collect` commands, which prepare files in the agent's box before the artefact (the
+    files to grade) is read. As in Harbor, a command that names no user runs as the image's default user, not
+    as the agent's; and the failure of a command is ignored, even if files are then missing."""
     for one in commands:
         user = box.image_user if one.user is None else one.user
         await run_as(box, one.command, user, timeout=one.timeout_sec)
 
 
 async def clear_for_tests(box: Box) -> None:
-    """Prepares the agent's box (sandbox) for tests that run in it: kills the agent's processes, and replaces
-    the folders for tests and rewards by empty ones, because the agent may have written into them."""
+    """Prepares the agent's box for tests that run in it: kills the agent's processes, and replaces the
+    folders for tests and rewards by empty ones, because the agent may have written into them."""
     await box.end_processes()
     for path in ("/tests", "/logs/verifier"):
         with contextlib.suppress(BoxFileError):  # there is none

@@ -27,16 +27,16 @@ class LossInputs:
     """Arrays [N] that the algorithm returned besides advantages, by name, such as `clip_high` (the upper clip
     bound of each token) or `reference` (its log-probability under the reference model)."""
     samples: Tensor | None = None
-    """The index in the micro-batch of the sample that each entry (a sampled token and a sample that trains
-    it) belongs to. None if not known; only the loss `custom` needs these indices."""
+    """For each entry, the index in the micro-batch of the training sample to which the entry belongs. None if
+    not known; only the loss `custom` needs these indices."""
     divergence: Tensor | None = None
     """For each sampled token, the KL divergence of the policy's predicted distribution from that of the
     reference model, with gradient. None unless the KL penalty's estimator is `full`."""
 
     @property
     def log_ratio(self) -> Tensor:
-        """The logarithm of ρ for each entry, a tensor [N] with gradient: the token's log-probability under
-        the model that is being trained minus its log-probability at sampling."""
+        """The logarithm of ρ for each entry, a tensor [N] with gradient. ρ is the token's probability under
+        the model that is being trained, divided by its probability at sampling."""
         return self.logprobs - self.sampler_logprobs
 
 

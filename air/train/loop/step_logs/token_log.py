@@ -111,9 +111,13 @@ def _trained(samples: Sequence[Sample], logprobs: dict[int, Floats]) -> _Trained
 def _conversations(
     rollout: Rollout, group: int, trained: _Trained, *, by_turn: bool
 ) -> Iterator[Conversation]:
-    """Yields the conversations of an episode for the token log. If a conversation was divided into segments
-    (parts with their own reward, each recorded separately), these are merged again. `group` is the index of
-    the episode's group in the step. `trained` has the values of the trained messages."""
+    """Yields the conversations of one episode for the token log. A conversation that was divided into
+    segments (parts with a reward of their own, each recorded separately) is merged again.
+
+    `group` is the index of the episode's group in the step. `trained` has the advantages and
+    log-probabilities of the trained messages. `by_turn` says whether each turn has an advantage of its own,
+    from the rewards of this turn and of all later ones.
+    """
     for traces in _by_episode(rollout.traces):
         nodes = list(traces[-1].nodes)
         for trace in traces:  # takes each reply from the segment that trains it, not as context

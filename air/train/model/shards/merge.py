@@ -193,8 +193,11 @@ def _write(
     dtype: torch.dtype | None,
     file_bytes: int,
 ) -> Merged:
-    """Writes the tensors into safetensors files in `folder` and, if there are several files, their index.
-    Raises UsageError if a tied tensor differs from the tensor to which it is tied."""
+    """Writes the tensors with the names `wanted`, except those in `ties`, into safetensors files in `folder`
+    and, if there are several files, their index. `found` has the tensors of the checkpoint, by name. `ties`
+    maps the name of each tied tensor to the name of the tensor with the same weights. `dtype` is the type of
+    the written weights (None: that of the checkpoint), and a file has at most `file_bytes` bytes. Raises
+    UsageError if a tied tensor differs from the other one."""
     from safetensors.torch import save_file
 
     for name, other in ties.items():
@@ -235,8 +238,9 @@ def _check_tie(name: str, other: str, found: Mapping[str, Sharded]) -> None:
 def _groups(
     tensors: Mapping[str, Sharded], dtype: torch.dtype | None, file_bytes: int
 ) -> Iterator[list[str]]:
-    """Divides the tensors, in order, into files of at most `file_bytes` bytes. Yields the names of the
-    tensors of each file."""
+    """Divides `tensors`, in order, into groups that fit into files of `file_bytes` bytes each if their
+    elements have the type `dtype`. Yields the names of the tensors of each file. A larger tensor gets a file
+    of its own."""
     group: list[str] = []
     total = 0
     for name, tensor in tensors.items():

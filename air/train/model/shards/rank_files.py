@@ -139,9 +139,9 @@ def _tensor(name: str, copies: Copies) -> Sharded:
 
 
 def _of_dtensors(name: str, copies: Copies) -> Sharded:
-    """Returns the tensor `name` from `DTensor` shards. The offsets of each rank's block follow from the
-    shard's placements and from the rank's coordinate in the device mesh. Raises UsageError for an unknown
-    layout."""
+    """Builds the tensor `name` from its `DTensor` shards `copies`, pairs of a file and the shard in it. The
+    offsets of each rank's block follow from the shard's placements and from the rank's coordinate in the
+    device mesh. Raises UsageError for an unknown layout."""
     coordinates = [_coordinate(name, where, value) for where, value in copies]
     extents = tuple(1 + max(numbers) for numbers in zip(*coordinates, strict=True))
     shape, placements = tuple(copies[0][1].shape), tuple(copies[0][1].placements)
@@ -167,8 +167,8 @@ def _of_dtensors(name: str, copies: Copies) -> Sharded:
 
 
 def _coordinate(name: str, where: str, value: Any) -> tuple[int, ...]:
-    """Returns the coordinate in the device mesh of the rank that wrote the `DTensor` shard `value`. Raises
-    UsageError if the shard does not record the coordinate."""
+    """Returns the coordinate, in the device mesh, of the rank that wrote the `DTensor` shard `value` of the
+    tensor `name` into the file `where`. Raises UsageError if the shard does not record the coordinate."""
     # The one attribute that has had the same meaning in all versions of torch.
     coordinate = value._spec.mesh.__dict__.get("_coordinate_on_dim")
     if coordinate is None or len(coordinate) != len(value.placements):

@@ -26,9 +26,10 @@ _PROMPT, _REPLY = 16, 16
 
 
 def check_form(generate: Generate, launch: Launch, token: int) -> None:
-    """Lets vLLM sample one token after the token with the id `token`. Raises InferenceError if the response
-    does not have the form that the package `renderers` expects, in which a sampled token with the id N has
-    the name `token_id:N`."""
+    """Checks that vLLM's responses have the form that the package `renderers` expects, in which a sampled
+    token with the id N has the name `token_id:N`. For this, `generate` requests one token after the token
+    with the id `token` from the server that `launch` describes. Raises InferenceError if the form is another
+    one, or if vLLM does not respond."""
     try:
         ids, entries = _reply(generate, launch.name, [token], 1)
         name = entries[0]["token"]
@@ -44,9 +45,10 @@ def check_form(generate: Generate, launch: Launch, token: int) -> None:
 
 
 def check_agreement(generate: Generate, launch: Launch, policy: Policy, name: str) -> None:
-    """Lets vLLM sample a short reply of the model that it serves under the name `name`. Raises UsageError if
-    vLLM's log-probabilities differ from those of the trainer's model, `policy`, by more than rounding errors.
-    Raises InferenceError if vLLM does not reply. No other thread may use `policy` during the call."""
+    """Checks that vLLM computes the same log-probabilities as the trainer. For this, `generate` requests a
+    short reply from the server that `launch` describes; `name` is the model's name there. Raises UsageError
+    if vLLM's log-probabilities differ from those of the trainer's model, `policy`, by more than rounding
+    errors, and InferenceError if vLLM does not reply. No other thread may use `policy` during the call."""
     vocab = min(int(policy.model.config.vocab_size), len(policy.tokenizer))
     length = max(1, min(_PROMPT, launch.max_model_len - _REPLY))
     prompt = [number * 7919 % vocab for number in range(1, length + 1)]

@@ -160,8 +160,8 @@ SCHEMAS = (
 
 
 def build(schema: Schema, draw: random.Random) -> sqlite3.Connection:
-    """Returns a connection to a new in-memory database with the tables of `schema`, filled with random
-    rows."""
+    """Returns a connection to a new SQLite database in memory. It has the three tables of `schema`, filled
+    with rows that the generator `draw` determines."""
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     connection.executescript("\n".join(schema.statements))
     parents, children, events = draw.randint(8, 12), draw.randint(24, 40), draw.randint(50, 80)
@@ -174,9 +174,9 @@ def build(schema: Schema, draw: random.Random) -> sqlite3.Connection:
 def _fill(
     connection: sqlite3.Connection, table: Table, count: int, owners: int, draw: random.Random
 ) -> None:
-    """Inserts `count` random rows into `table`. If the table has a foreign key, `owners` is the number of
-    rows of the table to which the key refers. The new rows refer only to a random three quarters of those
-    rows."""
+    """Inserts `count` rows into `table`, which the generator `draw` determines. If the table has a foreign
+    key, `owners` is the number of rows of the table to which the key refers, and the new rows refer only to a
+    random three quarters of those rows. Otherwise `owners` is 0."""
     front, back = (_FIRST, _LAST) if table.people else (_FRONT, _BACK)
     labels = [f"{a} {b}" for a in front for b in back]
     draw.shuffle(labels)
