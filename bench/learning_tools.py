@@ -6,13 +6,15 @@ which it cannot compute. A right answer earns 1, and a call of the calculator co
 calls the calculator for products only.
 
 For each seed, a scripted player writes demonstrations. It calls the calculator in half of the episodes,
-whatever the question. In two of five demonstrations the calculator is not offered: these teach the sums.
+whatever the question. In two of five demonstrations the calculator is not offered: these teach all sums, also
+the held-out ones, so that it is known which questions need the calculator. With a calculator, no
+demonstration is about a held-out question.
 Then `sft` trains a new policy on the demonstrations (the warm start). GRPO trains it further
 (`configs/grl/small.toml`, but with AdamW), and separately a control whose rewards are shuffled within each
 group. Before and after, the policy answers held-out questions of both kinds, with and without the calculator.
 
-The program stops if a warm start has not learnt to copy the calculator's result: then a call only costs, and
-no training can show that it pays.
+The program stops if a warm start has not learnt to copy the calculator's result (then a call only costs) or
+does not know the sums (then a call pays for them, too).
 
 Results are written after each seed; the same command continues an interrupted program. The exit code is 0 if
 the mean gain of the reward exceeds two standard errors over the seeds, and the control's gain does not.
@@ -59,8 +61,12 @@ KINDS = ("sum", "product")
 MEASURES = {"reward": "reward", "right": "answer_right", "calls": "tool_calls"}
 """The measures of a policy by name, which are columns of the table: each is the mean over episodes of the
 metric that is named here."""
-COPIED = 0.8
-"""The smallest share of right answers among the products for which a warm start calls the calculator."""
+LEARNT = 0.8
+"""The smallest share of right answers among the products for which a warm start calls the calculator, and
+among the sums for which none is offered."""
+HELD_OUT = 0.2
+"""The share of held-out questions among the demonstrations without a calculator. It is their share of all
+sums, so that each sum is asked about equally often."""
 COLUMNS = tuple(f"{kind} {name}" for kind in KINDS for name in (*MEASURES, "right without"))
 
 
@@ -89,7 +95,7 @@ def claim(args: argparse.Namespace, rest: Sequence[str]) -> None:
     config = run_config(argparse.Namespace(out=Path("unset")), rest, 0, "trained", Path("unset"))
     settings = {
         "training": json.loads(overrides.dump(config)),
-        "warm start": [args.demos, args.sft_steps, HIDDEN, *GENTLY],
+        "warm start": [args.demos, args.sft_steps, HELD_OUT, HIDDEN, *GENTLY],
         "episodes": args.episodes,
     }
     write_settings(args.out, settings)
@@ -169,16 +175,17 @@ class WarmStartFailed(Exception):
 
 
 def gate(seed: int, before: dict[str, Any]) -> None:
-    """Prints how well a warm start copies the calculator's result. Raises WarmStartFailed if it seldom does.
-    `before` has the measures of the warm start. Products are never right without a call, so their shares of
-    right answers and of calls suffice."""
+    """Prints how well a warm start copies the calculator's result, and whether it knows the sums. Raises
+    WarmStartFailed if one of both is too bad. `before` has the measures of the warm start. Products are never
+    right without a call, so their shares of right answers and of calls suffice."""
     copied = before["product right"] / before["product calls"] if before["product calls"] else 0.0
+    known = before["sum right without"]
     print(
-        f"seed {seed}, warm start: {copied:.3f} of the products right for which it calls the calculator "
-        f"(at least {COPIED})",
+        f"seed {seed}, warm start: {copied:.3f} of the products right for which it calls the calculator, "
+        f"{known:.3f} of the sums right without one (both at least {LEARNT})",
         flush=True,
     )
-    if copied < COPIED:
+    if min(copied, known) < LEARNT:
         raise WarmStartFailed(
             "the warm start does not suffice: raise --demos and --sft-steps, and name another --out"
         )
@@ -187,16 +194,7 @@ def gate(seed: int, before: dict[str, Any]) -> None:
 async def warm_start(args: argparse.Namespace, folder: Path, seed: int) -> Path:
     """Builds a new policy with this seed, trains it on demonstrations that are written to `folder`, and
     returns the policy's folder."""
-    tasks = {
-        (kind, tools): sources.load(task_id(args.out, kind, tools=tools))
-        for kind in KINDS
-        for tools in (True, False)
-    }
-    numbers, talks = random.Random(seed), []
-    for number in range(args.demos):
-        tools = numbers.random() < 0.6
-        kind = numbers.choice(KINDS) if tools else "sum"
-        talks.append(await conversation(tasks[kind, tools], number, numbers))
+    talks = await demonstrations(args, seed)
     data = folder / "demos.jsonl"
     data.write_text("".join(json.dumps({"messages": talk}) + "\n" for talk in talks))
     texts = [message["content"] for talk in talks[:40] for message in talk]
@@ -216,6 +214,23 @@ async def warm_start(args: argparse.Namespace, folder: Path, seed: int) -> Path:
     return sft.train(overrides.build(SFTRunConfig, overrides.parse(flags, SFTRunConfig)))
 
 
+async def demonstrations(args: argparse.Namespace, seed: int) -> list[list[dict[str, str]]]:
+    """Returns the conversations of a warm start, `args.demos` of them."""
+    tasks = {
+        (kind, tools): sources.load(task_id(args.out, kind, tools=tools))
+        for kind in KINDS
+        for tools in (True, False)
+    }
+    numbers, talks = random.Random(seed), []
+    for number in range(args.demos):
+        tools = numbers.random() < 0.6
+        kind = numbers.choice(KINDS) if tools else "sum"
+        held_out = not tools and numbers.random() < HELD_OUT
+        first = VALIDATION_SEED if held_out else 0
+        talks.append(await conversation(tasks[kind, tools], first + number, numbers))
+    return talks
+
+
 async def conversation(task: WorldTask, seed: int, numbers: random.Random) -> list[dict[str, str]]:
     """Returns the conversation of one demonstration, as the harness would show it to a model. If the task
     offers the calculator, half of the demonstrations call it. An answer without a call is right for sums. For
@@ -223,7 +238,7 @@ async def conversation(task: WorldTask, seed: int, numbers: random.Random) -> li
     hides the rest of the demonstrations from so small a policy."""
     form = get(FORMAT).with_tools(task.tools, answers=True)
     world = task.world()
-    first = await world.reset(seed % VALIDATION_SEED)
+    first = await world.reset(seed)
     messages = [
         {"role": "system", "content": form.instructions},
         {"role": "user", "content": f"{task.instructions}\n\n{first.text}"},

@@ -14,6 +14,7 @@ import air
 from air.actions import Action, ToolCall
 from air.errors import UsageError
 from air.worlds import sources
+from air.worlds.sources import VALIDATION_SEED
 
 
 @pytest.fixture
@@ -74,13 +75,34 @@ def test_the_optimiser_and_the_penalties_of_games_do_not_reach_this_training(
     assert config.embedded.shuffle_rewards == (arm == "control")
 
 
-@pytest.mark.parametrize(
-    ("calls", "right", "passes"), [(0.5, 0.5, True), (0.5, 0.3, False), (0.0, 0.0, False)]
-)
-def test_a_warm_start_that_does_not_copy_the_result_ends_the_program(
-    tools: ModuleType, calls: float, right: float, passes: bool
+async def test_demonstrations_ask_for_all_sums_but_with_a_calculator_for_no_held_out_question(
+    tools: ModuleType, tmp_path: Path
 ) -> None:
-    before = {"product calls": calls, "product right": right}
+    tools.write_rows(tmp_path)
+    talks = await tools.demonstrations(argparse.Namespace(out=tmp_path, demos=2000), 0)
+    asked: dict[bool, set[str]] = {True: set(), False: set()}
+    for talk in talks:
+        offered = "calculator" in talk[0]["content"]
+        asked[offered].add(talk[1]["content"].split("\n\n")[1])
+    held_out = set()
+    for kind in tools.KINDS:
+        world = sources.load(tools.task_id(tmp_path, kind)).world()
+        for seed in range(VALIDATION_SEED, VALIDATION_SEED + 400):
+            held_out.add((await world.reset(seed)).text)
+        await world.close()
+    assert len(held_out) == 20 + 326
+    assert not asked[True] & held_out
+    assert asked[False] == {f"{a} + {b}" for a in range(10) for b in range(10)}
+
+
+@pytest.mark.parametrize(
+    ("calls", "right", "known", "passes"),
+    [(0.5, 0.5, 0.9, True), (0.5, 0.3, 0.9, False), (0.0, 0.0, 0.9, False), (0.5, 0.5, 0.5, False)],
+)
+def test_a_warm_start_that_does_not_suffice_ends_the_program(
+    tools: ModuleType, calls: float, right: float, known: float, passes: bool
+) -> None:
+    before = {"product calls": calls, "product right": right, "sum right without": known}
     if passes:
         tools.gate(0, before)
     else:
