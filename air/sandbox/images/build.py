@@ -16,7 +16,7 @@ from typing import Any, Literal
 from air import paths
 from air.errors import AirError, BoxStartError, MissingError
 from air.sandbox.docker import base_image, engine
-from air.sandbox.docker.images import PROXIES
+from air.sandbox.docker.air_images import PROXIES
 from air.sandbox.images import build_contexts, usage
 from air.sandbox.images.build_contexts import WantedImage
 
