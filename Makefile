@@ -129,7 +129,7 @@ bench-train: $(READY)  ## time the embedded engine beside TRL's GRPOTrainer (ten
 
 test-serve: $(READY)  ## test `air serve sandbox`; FUSION=DIR E2B=DIR VERL=DIR: with checkouts of its clients
 	@$(AIR_CLI) setup
-	@$(PY) -c "from air.sandbox.docker import images; images.ensure('code'); images.ensure('e2b')"
+	@$(PY) -c "from air.sandbox.docker import air_images; air_images.ensure('code'); air_images.ensure('e2b')"
 	@AIR_FULL=1 AIR_VERL_ROOT="$(VERL)" $(BIN)/pytest -q tests/docker/serve $(ARGS)
 	@if [ -n "$(FUSION)" ]; then $(PY) -m tests.docker.serve.fusion_suite "$(FUSION)"; fi
 	@if [ -n "$(E2B)" ]; then $(PY) -m tests.docker.serve.e2b_suite "$(E2B)"; fi

@@ -31,7 +31,7 @@ from sandbox_table import MS, Bench, Row, in_turns, machine, report, timed
 
 from air.errors import AirError
 from air.sandbox.contract.box import Box, BoxSpec
-from air.sandbox.docker import images
+from air.sandbox.docker import air_images
 from air.sandbox.pool.box_pool import Pool
 
 SIZES = {"1 MB": (10**6, 10), "100 MB": (10**8, 1000), "1 GB": (10**9, 1000)}
@@ -347,7 +347,7 @@ def main() -> int:
     parser.add_argument("--only", choices=SECTIONS, nargs="+", default=[], help="these parts")
     parser.add_argument("--json", type=Path, default=Path("outputs/bench-sandbox.json"))
     args = parser.parse_args()
-    if why := images.why_not_ready():
+    if why := air_images.why_not_ready():
         parser.error(f"{why} — run `air setup`")
     return asyncio.run(run(args))
 

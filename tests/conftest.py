@@ -45,9 +45,9 @@ CRASHED = pytest.StashKey[bool]()
 @cache
 def docker_problem() -> str:
     """Why Docker tests cannot run here; empty where they can. The engine is asked once."""
-    from air.sandbox.docker import images
+    from air.sandbox.docker import air_images
 
-    return images.why_not_ready()
+    return air_images.why_not_ready()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

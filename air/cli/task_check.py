@@ -95,7 +95,7 @@ def _gpus(
 def _without_missing(specs: Sequence[TaskSpec], provider: Provider) -> list[TaskSpec]:
     """Returns those of the tasks `specs` that can run on this machine with boxes of the kind `provider`. For
     each other task, prints what is missing."""
-    from air.tasks.missing import missing
+    from air.tasks.missing_resources import missing
 
     playable = []
     for spec in specs:

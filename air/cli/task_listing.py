@@ -80,7 +80,7 @@ def _list_worlds() -> None:
 
 
 def _needs(task: TaskSpec) -> str:
-    from air.tasks.missing import missing
+    from air.tasks.missing_resources import missing
 
     resources = missing(task)
     return f"{task.needs()}; missing: {', '.join(resources)}" if resources else task.needs()

@@ -196,9 +196,9 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             with self._recorder() as recorder:
                 episode = self.world_episode(task_id, world, recorder)
                 if world.box is None:
-                    return await self._record(episode, task, agents, NoBox.of(episode))
+                    return await self._play_episode(episode, task, agents, NoBox.of(episode))
                 world.box.note_use(**recording.use(self.config, task_id, episode.id))
-                return await self._record(episode, task, agents, lend(world.box, episode))
+                return await self._play_episode(episode, task, agents, lend(world.box, episode))
 
     async def _play_in_box(self, task: AirTask, agents: vf.Agents) -> vf.Trace:
         spec = self.spec(task.data.task_id)
@@ -215,7 +215,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
                 box.note_use(**recording.use(self.config, spec.id, episode.id))
                 gateway = None if episode.format else Gateway(box, episode)
                 runtime = lend(box, episode, gateway)
-                trace = await self._record(episode, task, agents, runtime, gateway)
+                trace = await self._play_episode(episode, task, agents, runtime, gateway)
             gap = episode.metrics.get("validation_test_gap")
             if gap is not None and not episode.failed:
                 self._gaps.note(spec.id, gap)
@@ -224,7 +224,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
     def _recorder(self) -> Recorder:
         return Recorder(recording.folder(self.config), uuid.uuid4().hex)
 
-    async def _record(
+    async def _play_episode(
         self,
         episode: Episode,
         task: AirTask,

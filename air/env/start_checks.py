@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from air import actions
 from air.env.config import RESEARCH_FORMAT, AirHarnessConfig, ResearchEnvConfig
 from air.errors import ConfigError, MissingError
-from air.sandbox.docker import images
+from air.sandbox.docker import air_images
 from air.sandbox.pool.gpu_leases import GpuPool, divided
 from air.sandbox.pool.gpus import plan
 from air.tasks.spec import TaskSpec
@@ -112,7 +112,7 @@ def warn_of_trust(specs: Sequence[TaskSpec]) -> None:
 
 
 def check_docker(image: str) -> None:
-    if reason := images.why_not_ready(image):
+    if reason := air_images.why_not_ready(image):
         raise MissingError(
             f"Docker boxes cannot be started: {reason}",
             where="env.agent.runtime.type",

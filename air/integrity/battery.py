@@ -46,7 +46,7 @@ from air.sandbox.conformance import KNOWN_GAPS
 from air.sandbox.conformance.check import Check, Unmet
 from air.sandbox.contract.box import BoxSpec
 from air.sandbox.contract.kinds import KINDS
-from air.sandbox.docker import images
+from air.sandbox.docker import air_images
 from air.tasks.check import read_solvers
 from air.tasks.spec import Provider, TaskSpec
 
@@ -126,7 +126,7 @@ class Battery:
         if self.provider == "process":
             plain = isolation(self.provider) == "process/plain"
             return "a program plays only in isolated boxes" if plain else ""
-        if images.describe(HARNESS_IMAGE).current:
+        if air_images.describe(HARNESS_IMAGE).current:
             return ""
         return f"the image {HARNESS_IMAGE} is not built: run `air images build harness`"
 

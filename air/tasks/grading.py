@@ -11,8 +11,8 @@ whether the agent's artefact is at fault:
   infrastructure error, for which no agent is blamed.
 
 The tests of a Harbor task are allowed to fail for an agent that did nothing. Such tests count as broken only
-if they give no reward to the task's reference solution either (see `air.tasks.oracle_check`). A failure with
-a known cause outside the grader's box is always an infrastructure error.
+if they give no reward to the task's reference solution either (see `air.tasks.solution_check`). A failure
+with a known cause outside the grader's box is always an infrastructure error.
 
 A grade depends only on the artefact, the task's files, the grader's data, the split, the seed and the
 software of the grader's box. That software is identified by the image's id or, for a process box (a sandbox
@@ -51,8 +51,8 @@ from air.sandbox.contract.box import Box, ExecResult
 from air.sandbox.pool.box_pool import Pool
 from air.sandbox.pool.start_retry import retry
 from air.tasks import data
-from air.tasks.oracle_check import SolutionCheck
 from air.tasks.rules import Artefact, GraderResult, Rules
+from air.tasks.solution_check import SolutionCheck
 from air.tasks.spec import GRADER_DIR, Provider, TaskSpec, usable
 
 Split = Literal["val", "test"]

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from air.errors import InfrastructureError
-from air.sandbox.docker import images
+from air.sandbox.docker import air_images
 from air.sandbox.ops import orphans
 from air.sandbox.process import namespaces
 from tests.mutants import Mutant, table
@@ -50,7 +50,7 @@ def main() -> int:
         return 0
     # Whatever a mutated test leaves running becomes our child, and ends with its turn.
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
-    if (why := images.why_not_ready()) and os.environ.get("AIR_REQUIRE_DOCKER") != "1":
+    if (why := air_images.why_not_ready()) and os.environ.get("AIR_REQUIRE_DOCKER") != "1":
         skipped = [m for m in mutants if m.docker]
         mutants = [m for m in mutants if not m.docker]
         print(f"{len(skipped)} mutants are left out: {why}", flush=True)

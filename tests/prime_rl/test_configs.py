@@ -12,7 +12,7 @@ import pytest
 
 from air import tasks
 from air.config import read_toml
-from air.sandbox.docker import images
+from air.sandbox.docker import air_images
 from air.sandbox.pool import gpus
 from air.testing import ScriptedServer, replies
 from tests.prime_rl.processes import Failed, free_port, run, started
@@ -126,7 +126,7 @@ async def _served(source: str, config: dict[str, Any], folder: Path) -> str:
 
     env = config["env"]
     env.update({key: [] for key in GPU_KEYS})  # none of them is here, and these tasks need none
-    if images.why_not_ready():
+    if air_images.why_not_ready():
         env["agent"]["runtime"] = {"type": "subprocess"}
     file, log = _written(source, config, folder), folder / f"{source}.log"
     settings = EnvServerConfig.model_validate(config)

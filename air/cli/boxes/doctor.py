@@ -80,7 +80,7 @@ def _report(checks: Iterable[Finding], args: argparse.Namespace) -> int:
 def _training(args: argparse.Namespace) -> int:
     from air.errors import ConfigError, MissingError
     from air.train.diagnosis import examine
-    from air.train.diagnosis.limits import LIMITS
+    from air.train.diagnosis.thresholds import LIMITS
     from air.trajectories import metric_rows
     from air.view.render.clean import clean
 

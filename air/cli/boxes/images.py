@@ -60,17 +60,17 @@ def run(args: argparse.Namespace) -> int:
         return _build_harbor(args)
     if args.jobs is not None:
         raise UsageError("--jobs is for harbor:PATH only", remedy="leave it out")
-    from air.sandbox.docker import images
+    from air.sandbox.docker import air_images
 
-    print(images.build(args.name, base=args.base, ca_bundle=args.ca_bundle))
+    print(air_images.build(args.name, base=args.base, ca_bundle=args.ca_bundle))
     return 0
 
 
 def _list() -> int:
-    from air.sandbox.docker import images
+    from air.sandbox.docker import air_images
     from air.sandbox.images import cleanup
 
-    shipped, of_tasks = images.ls(), cleanup.stored_images()
+    shipped, of_tasks = air_images.ls(), cleanup.stored_images()
     print(f"{'IMAGE':<31} {'STATE':<10} {'SIZE':>8}  DIGEST")
     for image in shipped:
         state = "current" if image.current else "stale" if image.id else "not built"

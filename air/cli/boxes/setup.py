@@ -34,11 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     del args
-    from air.sandbox.docker import images
+    from air.sandbox.docker import air_images
 
     try:
         version = ensure_engine()
-        images.ensure("base", say=_say)
+        air_images.ensure("base", say=_say)
     except (MissingError, InfrastructureError) as error:
         if os.environ.get("DOCKER_HOST"):
             raise

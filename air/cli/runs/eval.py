@@ -234,8 +234,7 @@ def _own_settings(args: argparse.Namespace, compute: ComputeConfig) -> Settings:
     command's flags, `args`, or from their defaults. `compute` says how this machine computes with the
     model."""
     from air import tasks
-    from air.train.evaluation.play import research_env
-    from air.train.evaluation.settings import Settings
+    from air.train.evaluation.settings import Settings, research_env
     from air.worlds.sources import is_world
 
     names = args.tasks or _without_gpu(tasks.available())

@@ -38,12 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from air.cli.runs import rl
     from air.sandbox.contract.box import NOT_ISOLATED
-    from air.sandbox.docker import images
+    from air.sandbox.docker import air_images
     from air.train.config import overrides
     from air.train.config.run_config import RunConfig
 
     runtime = "docker"
-    if reason := images.why_not_ready():
+    if reason := air_images.why_not_ready():
         runtime = "subprocess"
         if not os.environ.get("AIR_SETUP_SAID_SO"):  # `make quickstart` has just printed this line
             print(paths.runnable(f"No Docker boxes: {reason}. {NOT_ISOLATED}."), flush=True)

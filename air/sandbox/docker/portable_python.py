@@ -22,7 +22,7 @@ from typing import Any
 from docker.types import Mount
 
 from air.errors import InfrastructureError, MissingError
-from air.sandbox.docker import engine, helper
+from air.sandbox.docker import engine, helper_container
 from air.sandbox.docker.container_spec import GuestPython
 from air.sandbox.docker.engine_errors import lacks_python
 from air.sandbox.guest import copy_python
@@ -62,7 +62,7 @@ async def mounted(run: str) -> GuestPython:
     `run` is the id of the run of air, for the labels of the helper container that makes the copy. Raises
     MissingError if the base image is not built, BoxStartError if the copy cannot be made.
     """
-    base = await engine.image_id(helper.BASE_IMAGE)
+    base = await engine.image_id(helper_container.BASE_IMAGE)
     digest = hashlib.sha256(base.encode() + program(PROGRAM)).hexdigest()
     volume, key = f"air-python-{digest[:12]}", (os.environ.get("DOCKER_HOST", ""), digest)
     async with _LOCKS.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
@@ -102,11 +102,11 @@ async def _copy(volume: str, base: str, run: str) -> None:
     try:  # not created by the mount: Podman may drop a mount's labels
         await engine.in_thread(lambda: engine.client().create_volume(volume, labels={LABEL: base}))
     except engine.FOREIGN as error:
-        raise engine.translated(error, image=helper.BASE_IMAGE) from error
-    helper_container, _ = await helper.start(
+        raise engine.translated(error, image=helper_container.BASE_IMAGE) from error
+    container, _ = await helper_container.start(
         name, run, PROGRAM, ready=_COPY_SECONDS, life=_COPY_SECONDS, mounts=[mount]
     )
-    await helper_container.close()
+    await container.close()
 
 
 def _remove_others(volume: str) -> None:

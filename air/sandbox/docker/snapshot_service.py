@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from air.errors import BoxDiedError, BoxFileError
 from air.sandbox.contract.box import Snapshot
-from air.sandbox.docker import helper
+from air.sandbox.docker import helper_container
 from air.sandbox.docker.container_spec import inodes
 from air.sandbox.docker.container_stream import AttachedContainer
 from air.sandbox.wire.connection import Connection
@@ -185,7 +185,7 @@ async def _start(run: str) -> SnapshotHelper:
         "pid_mode": "host",
         "tmpfs": {"/k": "size=16m,mode=0700"},
     }
-    attached, connection = await helper.start(
+    attached, connection = await helper_container.start(
         name, run, PROGRAM, ready=START_SECONDS, life=_LIFE_SECONDS, **host
     )
     return SnapshotHelper(attached, connection)

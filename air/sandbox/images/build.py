@@ -16,7 +16,7 @@ from typing import Any, Literal
 from air import paths
 from air.errors import AirError, BoxStartError, MissingError
 from air.sandbox.docker import base_image, engine
-from air.sandbox.docker.images import PROXIES
+from air.sandbox.docker.air_images import PROXIES
 from air.sandbox.images import build_contexts, usage
 from air.sandbox.images.build_contexts import WantedImage
 
@@ -155,6 +155,9 @@ def authorities() -> Path | None:
     The path of the file is the value of `AIR_CA_BUNDLE` or, if this variable is not set, that of
     `SSL_CERT_FILE`. Raises MissingError if `AIR_CA_BUNDLE` names no readable file. If `SSL_CERT_FILE` names
     no file, it is ignored, because that variable is not air's own.
+
+    This machine's system file does not count, in contrast to builds of air's own images (see
+    `air.sandbox.docker.air_images.trusted`), because the file stays in a task's image.
     """
     if named := os.environ.get("AIR_CA_BUNDLE"):
         path = Path(named).expanduser()

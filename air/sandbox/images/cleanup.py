@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from air.sandbox.docker import engine
-from air.sandbox.docker.images import RECIPE_LABEL
+from air.sandbox.docker.air_images import RECIPE_LABEL
 from air.sandbox.images import usage
 from air.sandbox.images.build import LABEL
 

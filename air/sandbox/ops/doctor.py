@@ -23,7 +23,7 @@ from air.errors import AirError, BoxStartError, ConfigError, MissingError
 from air.sandbox import open_box
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
-from air.sandbox.docker import images, oci_runtime, podman
+from air.sandbox.docker import air_images, oci_runtime, podman
 from air.sandbox.ops import listing, orphans
 from air.sandbox.pool import file_locks
 from air.sandbox.process import cgroups, namespaces
@@ -157,7 +157,7 @@ def _limits(info: Mapping[str, Any]) -> str:
 
 def _images() -> Iterator[Finding]:
     try:
-        for image in images.ls():
+        for image in air_images.ls():
             build = f"air images build {image.name.removeprefix('air-')}"
             if not image.id:
                 state: State = "fail" if image.name == _BASE else "warn"

@@ -27,7 +27,8 @@ from air.sandbox.contract.box import Box, BoxSpec, BoxStats, Snapshot
 from air.sandbox.ops import orphans
 from air.sandbox.pool.gpu_leases import GpuPool
 from air.sandbox.pool.host_slots import HostShare, HostSlots
-from air.sandbox.pool.start_retry import Digests, retry
+from air.sandbox.pool.image_ids import Digests
+from air.sandbox.pool.start_retry import retry
 from air.sandbox.wire.guest_box import GuestBox
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import time
 from air.errors import AirError
 from air.sandbox.contract.box import BoxLimits, BoxSpec, OpenBox
 from air.sandbox.docker import engine
-from air.sandbox.pool.start_retry import DIGEST_SECONDS, Digests
+from air.sandbox.pool.image_ids import DIGEST_SECONDS, Digests
 from air.serve.e2b.errors import ApiError
 from air.serve.e2b.request_bodies import LONGEST
 

@@ -17,8 +17,12 @@ from air.serve.http.settings import ListenConfig
 from air.serve.tools.tool_names import calling, load_named
 from air.tools import ToolSet
 from air.train.config.embedded_config import ComputeConfig
-from air.train.evaluation.play import research_env
-from air.train.evaluation.settings import Settings, find_checkpoint, read_evaluated_checkpoint
+from air.train.evaluation.settings import (
+    Settings,
+    find_checkpoint,
+    read_evaluated_checkpoint,
+    research_env,
+)
 from air.worlds.proposals.posed import PosedSettings, own_tools, read_settings, tool_set
 
 TASK = "posed:later"

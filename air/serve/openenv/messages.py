@@ -8,9 +8,19 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
+from air import json_lines
 from air.serve.episodes.client_episode import Turn, UnknownTool
 from air.serve.episodes.offered_tasks import Schema
 from air.serve.episodes.task_routes import StrictBody
+
+
+class InvalidMessage(Exception):
+    """Error: a client's message is invalid. The server sends the error message `frame` (JSON text) to the
+    client, and keeps the connection open."""
+
+    def __init__(self, code: str, message: str, **more: Any) -> None:
+        super().__init__(message)
+        self.frame = error(code, message, **more)
 
 
 class Reset(StrictBody):
@@ -53,6 +63,31 @@ class CallTool(StepData):
     type: Literal["call_tool"]
     tool_name: str
     arguments: dict[str, Any] = Field({})
+
+
+def parse(message: str) -> tuple[str, dict[str, Any]]:
+    """Parses a client's message, and returns its type and its data. Raises InvalidMessage if the message is
+    malformed."""
+    try:
+        body = json_lines.decode(message)
+    except ValueError as error:
+        raise InvalidMessage("INVALID_JSON", f"Invalid JSON: {error}") from None
+    try:
+        json.dumps(body, allow_nan=False, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        text = "NaN, infinity, halves of characters and deep nesting are not allowed"
+        raise InvalidMessage(
+            "VALIDATION_ERROR", "Invalid message", errors=[{"msg": text}]
+        ) from None
+    kind = body.get("type") if isinstance(body, dict) else None
+    if kind not in ("reset", "step", "state", "close", "mcp"):
+        raise InvalidMessage("UNKNOWN_TYPE", f"Unknown message type: {kind!r:.80}")
+    known = {"type", "data"} if kind in ("reset", "step", "mcp") else {"type"}
+    data = body.get("data", {} if kind == "reset" else None)
+    if set(body) - known or ("data" in known and not isinstance(data, dict)):
+        text = f"a message `{kind}` has " + " and ".join(f"`{name}`" for name in sorted(known))
+        raise InvalidMessage("VALIDATION_ERROR", "Invalid message", errors=[{"msg": text}])
+    return kind, data or {}
 
 
 def step_kind(data: dict[str, Any]) -> type[MessageAction | ListTools | CallTool]:

@@ -4,14 +4,13 @@ server closes the connection if the client sends nothing for too long."""
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 from typing import Any
 
 from pydantic import ValidationError
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from air import json_lines, json_schema
+from air import json_schema
 from air.aio import cancel_and_wait, wait_shielded
 from air.errors import UsageError
 from air.serve.episodes.client_episode import ClientEpisode, EpisodeFailed, NoRunningEpisode
@@ -27,15 +26,6 @@ MOST_SEED = 1 << 31
 
 class _Bye(Exception):
     """Raised when the client has sent the message `close`, so that the connection must be closed."""
-
-
-class _Problem(Exception):
-    """Error: a client's message is invalid. The server sends the error message `frame` (JSON text) to the
-    client, and keeps the connection open."""
-
-    def __init__(self, code: str, message: str, **more: Any) -> None:
-        super().__init__(message)
-        self.frame = messages.error(code, message, **more)
 
 
 class Session:
@@ -94,7 +84,7 @@ class Session:
             self._size -= len(message)
             try:
                 answer = await self._answer(message)
-            except _Problem as problem:
+            except messages.InvalidMessage as problem:
                 answer = problem.frame
             except EpisodeFailed as error:
                 await self._send(messages.error("SESSION_ERROR", str(error)))
@@ -108,16 +98,18 @@ class Session:
             await self._socket.send_text(text)
 
     async def _answer(self, message: str) -> str:
-        kind, data = _parsed(message)
+        kind, data = messages.parse(message)
         try:
             if kind == "reset":
                 return await self._reset(messages.Reset.model_validate(data))
             if kind == "step":
                 return await self._step(messages.step_kind(data).model_validate(data))
         except ValidationError as error:
-            raise _Problem("VALIDATION_ERROR", "Invalid message", errors=problems(error)) from None
+            raise messages.InvalidMessage(
+                "VALIDATION_ERROR", "Invalid message", errors=problems(error)
+            ) from None
         except (NoRunningEpisode, UsageError) as error:
-            raise _Problem("EXECUTION_ERROR", str(error)) from None
+            raise messages.InvalidMessage("EXECUTION_ERROR", str(error)) from None
         if kind == "state":
             return messages.text("state", self._state())
         if kind == "mcp":
@@ -175,29 +167,6 @@ class Session:
             "step_count": episode.turns,
             "task": episode.task.id,
         }
-
-
-def _parsed(message: str) -> tuple[str, dict[str, Any]]:
-    """Parses a client's message, and returns its type and its data. Raises _Problem if the message is
-    malformed."""
-    try:
-        body = json_lines.decode(message)
-    except ValueError as error:
-        raise _Problem("INVALID_JSON", f"Invalid JSON: {error}") from None
-    try:
-        json.dumps(body, allow_nan=False, ensure_ascii=False).encode()
-    except (ValueError, RecursionError):
-        text = "NaN, infinity, halves of characters and deep nesting are not allowed"
-        raise _Problem("VALIDATION_ERROR", "Invalid message", errors=[{"msg": text}]) from None
-    kind = body.get("type") if isinstance(body, dict) else None
-    if kind not in ("reset", "step", "state", "close", "mcp"):
-        raise _Problem("UNKNOWN_TYPE", f"Unknown message type: {kind!r:.80}")
-    known = {"type", "data"} if kind in ("reset", "step", "mcp") else {"type"}
-    data = body.get("data", {} if kind == "reset" else None)
-    if set(body) - known or ("data" in known and not isinstance(data, dict)):
-        text = f"a message `{kind}` has " + " and ".join(f"`{name}`" for name in sorted(known))
-        raise _Problem("VALIDATION_ERROR", "Invalid message", errors=[{"msg": text}])
-    return kind, data or {}
 
 
 def tools(server: EpisodesServer, episode: ClientEpisode | None) -> tuple[Any, ...]:

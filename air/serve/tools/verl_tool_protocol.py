@@ -4,13 +4,13 @@ sends replies of a model, and gets the results of the tool calls in them.
     {"trajectory_ids": […], "actions": […], "extra_fields"?: […], "finish"?: […], "is_last_step"?: […]}
         → {"observations": […], "dones": […], "valids": […], "processing_time_ms"}
 
-All lists have one entry per action. An action is a whole reply of a model (see `air.serve.tools.actions`). A
-trajectory is a sequence of actions that share the state of their tools. `valids` says whether the action
-called one of the server's tools. `dones` says whether the action's trajectory has ended: by the flag
-`finish`, by a final answer, by a tool, or because its code ended its box (container). The flag `is_last_step`
-ends the trajectory after the action, but does not change `dones`. If air itself fails, the status is 503. If
-the server has already ended the trajectory, the status is 410. A failure is never returned as an
-observation.
+All lists have one entry per action. An action is a whole reply of a model (see
+`air.serve.tools.verl_tool_calls`). A trajectory is a sequence of actions that share the state of their tools.
+`valids` says whether the action called one of the server's tools. `dones` says whether the action's
+trajectory has ended: by the flag `finish`, by a final answer, by a tool, or because its code ended its box
+(container). The flag `is_last_step` ends the trajectory after the action, but does not change `dones`. If air
+itself fails, the status is 503. If the server has already ended the trajectory, the status is 410. A failure
+is never returned as an observation.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from air.aio import while_connected
 from air.errors import BoxEndedError, InfrastructureError, MissingError, UserCodeError
 from air.serve.http.app import LOG_FIELDS, Protocol, body_of
 from air.serve.http.boxes import NoBoxInTime
-from air.serve.tools.actions import ParsedCall, TrajectoryEnd, read
 from air.serve.tools.server import ToolsServer
 from air.serve.tools.sessions import BOX_ENDED
 from air.serve.tools.trajectories import Trajectories, Trajectory, TrajectoryLost
+from air.serve.tools.verl_tool_calls import ParsedCall, TrajectoryEnd, read
 
 LONGEST_ID = 256
 LONGEST_REPLY = 1_000_000

@@ -3,6 +3,6 @@ and a text editor."""
 
 from __future__ import annotations
 
-from air.tools.workbench.settings import BashSettings, FilesSettings
+from air.tools.workbench.tool import BashSettings, FilesSettings
 
 __all__ = ["BashSettings", "FilesSettings"]

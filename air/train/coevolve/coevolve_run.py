@@ -38,7 +38,7 @@ from air.train.coevolve.files import (
     SAMPLING_FILE,
 )
 from air.train.coevolve.plan import Plan
-from air.train.coevolve.questions import select_rows
+from air.train.coevolve.proposal_selection import select_rows
 from air.train.coevolve.sides import Side, Training, expanded
 from air.train.devices.device import give_back_memory
 from air.train.evaluation.local_model import loaded

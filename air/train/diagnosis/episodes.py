@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from air.train.diagnosis.finding import Finding
-from air.train.diagnosis.limits import LIMITS
 from air.train.diagnosis.series import Metric, Row, percent, ratio, rows_that_need_spread, series
+from air.train.diagnosis.thresholds import LIMITS
 from air.trajectories import metric_rows
 
 ACTIVITIES = ("model", "exec", "grading", "queue")

@@ -10,8 +10,8 @@ from air import json_lines
 from air.train.algorithms import AlgoConfig, AlgorithmConfig
 from air.train.diagnosis import episodes, learning, sampler_checks
 from air.train.diagnosis.finding import Finding
-from air.train.diagnosis.limits import LIMITS
 from air.train.diagnosis.series import Row
+from air.train.diagnosis.thresholds import LIMITS
 
 Check = Callable[[Sequence[Row], int], Finding | None]
 """The type of a check: a function that looks for one known problem of a training run. Its arguments are the

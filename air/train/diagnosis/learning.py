@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from statistics import median
 
 from air.train.diagnosis.finding import Finding
-from air.train.diagnosis.limits import LIMITS
 from air.train.diagnosis.series import (
     Row,
     Series,
@@ -17,6 +16,7 @@ from air.train.diagnosis.series import (
     rows_that_need_spread,
     series,
 )
+from air.train.diagnosis.thresholds import LIMITS
 from air.trajectories import metric_rows
 
 _FEWEST_BEFORE_SPIKE = 5

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from air.train.diagnosis.finding import Finding
-from air.train.diagnosis.limits import LIMITS
 from air.train.diagnosis.series import Row, series
+from air.train.diagnosis.thresholds import LIMITS
 from air.trajectories import metric_rows
 
 CAUSES = (

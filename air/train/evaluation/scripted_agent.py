@@ -22,7 +22,8 @@ import verifiers.v1 as vf
 from air.actions import Action, get
 from air.errors import InfrastructureError
 from air.testing import Message, Script, ScriptedServer
-from air.train.evaluation.play import evaluate, research_env
+from air.train.evaluation.play import evaluate
+from air.train.evaluation.settings import research_env
 from air.train.loop.rollout import Rollout
 
 Choice = tuple[int, int]

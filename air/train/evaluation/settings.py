@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from air.env.config import DEFAULT_TURNS, RESEARCH_FORMAT, ResearchEnvConfig
+import verifiers.v1 as vf
+
+from air.env.config import (
+    DEFAULT_TURNS,
+    RESEARCH_FORMAT,
+    AirHarnessConfig,
+    AirTasksetConfig,
+    ResearchEnvConfig,
+)
 from air.errors import ConfigError, MissingError
 from air.train.config import overrides
 from air.train.config.embedded_config import ComputeConfig
@@ -61,6 +69,38 @@ class Settings:
             "context": self.context,
             "renderer": None if self.renderer is None else self.renderer.model_dump(mode="json"),
         }
+
+
+def research_env(
+    tasks: Sequence[str],
+    *,
+    runtime: str,
+    max_turns: int | None,
+    record_dir: Path | None = None,
+    mlgym_root: Path | None = None,
+    tokenizer: str | None = None,
+    max_context_tokens: int | None = None,
+    warm_boxes: int = 0,
+) -> ResearchEnvConfig:
+    """Returns the settings of an environment that has each task in `tasks` once.
+
+    `runtime` is the kind of box (where an agent's commands run): `docker`, or `subprocess` for processes
+    without a container. `max_turns` limits the turns of an episode; None: each task has its own limit.
+    `record_dir` is the folder for trajectories (recorded episodes); None: nothing is recorded. `mlgym_root`
+    is the folder of a checkout of MLGym (a benchmark of research tasks). `tokenizer`, a Hugging Face hub id
+    or a folder, counts the tokens of observations; None: three bytes count as one token. `max_context_tokens`
+    limits the tokens of an episode; None: only the model server limits them. `warm_boxes` is the number of
+    boxes that are started in advance for each combination of box settings."""
+    harness = AirHarnessConfig(tokenizer=tokenizer, max_context_tokens=max_context_tokens)
+    agent = vf.AgentConfig.model_validate(
+        {"harness": harness.model_dump(), "runtime": {"type": runtime}, "max_turns": max_turns}
+    )
+    return ResearchEnvConfig(
+        taskset=AirTasksetConfig(tasks=list(tasks), mlgym_root=mlgym_root),
+        agent=agent,
+        record_dir=record_dir,
+        warm_boxes=warm_boxes,
+    )
 
 
 def _plain(env: ResearchEnvConfig) -> dict[str, Any]:

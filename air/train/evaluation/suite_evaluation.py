@@ -19,9 +19,9 @@ from rich.table import Table
 from air.env.config import AirHarnessConfig, ResearchEnvConfig
 from air.train.config.embedded_config import ComputeConfig
 from air.train.evaluation.episode_scores import EpisodeScores, Estimate, estimate
-from air.train.evaluation.play import evaluate, research_env
+from air.train.evaluation.play import evaluate
 from air.train.evaluation.resumable_evaluation import TRAJECTORIES, Evaluation
-from air.train.evaluation.settings import Settings
+from air.train.evaluation.settings import Settings, research_env
 from air.train.evaluation.suites import Data, Suite
 from air.train.loop.progress import plain_table
 from air.train.loop.rollout import Rollout

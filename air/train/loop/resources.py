@@ -22,7 +22,7 @@ from air.train.config.eval_config import EvalSourceConfig
 from air.train.config.run_config import RunConfig
 from air.train.devices import device, memory
 from air.train.devices.device import Device
-from air.train.evaluation.during_run import Evaluations
+from air.train.evaluation.periodic_evaluation import Evaluations
 from air.train.loop import further_models, run_folder
 from air.train.loop.further_models import FurtherModels
 from air.train.loop.rollout import Source, serving, with_defaults

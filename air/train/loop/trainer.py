@@ -20,10 +20,10 @@ from air.train.config.model_options import (
     OptimizerConfig,
     SchedulerConfig,
 )
+from air.train.model.gradient_checkpointing import check_layers, recomputed
 from air.train.model.heap import return_large_blocks
 from air.train.model.optimizer import learning_rate, optimizer, restore, update
 from air.train.model.policy import Policy
-from air.train.model.recompute import check_layers, recomputed
 from air.train.tree.entry_logprobs import Reference, entry_statistics, mask_cost
 from air.train.tree.pack import MicroBatch, pack
 from air.train.tree.sample import Sample

@@ -22,10 +22,10 @@ from air.train.algorithms.losses.cross_entropy import cross_entropy
 from air.train.config.model_options import SFTConfig
 from air.train.model.attention import check_length
 from air.train.model.demonstrations import Demonstration, Example, Message, tokenize
+from air.train.model.gradient_checkpointing import check_layers, recomputed
 from air.train.model.heap import return_large_blocks
 from air.train.model.optimizer import learning_rate, optimizer, restore, update
 from air.train.model.policy import Policy
-from air.train.model.recompute import check_layers, recomputed
 from air.train.tree.entry_logprobs import entry_statistics, mask_cost
 from air.train.tree.pack import pack
 from air.train.tree.sample import Sample

@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from air.train.model.attention import FULL_ATTENTION, windows
+from air.train.serving.kv_cache import RowCache
 from air.train.serving.packed_linear import PackedLinear, can_pack
 from air.train.serving.row_attention import attend
-from air.train.serving.row_cache import RowCache
 
 _LAYERS = {
     "transformers.models.llama.modeling_llama.LlamaDecoderLayer",

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from air.train.serving.row_cache import RowCache
+from air.train.serving.kv_cache import RowCache
 
 _SHAPE = {torch.Tensor.dim, torch.Tensor.size}
 """The methods of a torch tensor that only tell its shape. If such a method is called, it gets a `RowMask`

@@ -32,10 +32,10 @@ from torch import Tensor
 from air.train.model.attention import attention_mask
 from air.train.model.heap import trim_heap
 from air.train.model.policy import Policy
+from air.train.serving.kv_cache import RowCache
 from air.train.serving.llama_decoder import LlamaDecoder
 from air.train.serving.prefix_cache import Part, PrefixCache
 from air.train.serving.row_attention import RowMask, bias_of
-from air.train.serving.row_cache import RowCache
 
 FinishReason = Literal["stop", "length"]
 _CHUNK = 512

@@ -7,7 +7,7 @@ target, and +10 when all boxes are on targets, which ends the game.
 from __future__ import annotations
 
 from air.worlds.games.game import Outcome
-from air.worlds.games.rooms import Rooms
+from air.worlds.games.sokoban_rooms import Rooms
 
 SYMBOLS = {
     "#": "wall",

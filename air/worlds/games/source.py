@@ -15,7 +15,7 @@ from air.errors import ConfigError, MissingError
 from air.worlds.games import blocksworld, sokoban, tetris
 from air.worlds.games.game import Game
 from air.worlds.games.players import solving
-from air.worlds.games.rooms import Rooms
+from air.worlds.games.sokoban_rooms import Rooms
 from air.worlds.games.tetris_board import Board
 from air.worlds.games.world import FACTS, SEPARATOR, GameWorld, Limits
 from air.worlds.sources import WorldTask

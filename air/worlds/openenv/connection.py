@@ -23,6 +23,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 from air import json_lines
 from air.errors import InfrastructureError
 from air.worlds.openenv.options import OpenEnvOptions
+from air.worlds.openenv.result import Result, read
 from air.worlds.remote.address import is_loopback
 from air.worlds.remote.attribution import NoPlace, Unanswered
 from air.worlds.remote.certificates import certificates
@@ -210,6 +211,18 @@ class Connection:
         self.lost = f"{self.url}: {text}"
         await self._drop()
         return Unanswered(self.lost, kind)
+
+
+async def send(
+    connection: Connection, sent: dict[str, Any], seconds: float | None = None
+) -> Result:
+    """Sends an action, whose data is `sent`, over `connection`, and returns the action's result. `seconds` is
+    the time limit (None: the setting `timeout`). Raises Unanswered if the action gets no valid result, or if
+    the server reports an error."""
+    try:
+        return read(await connection.ask("step", sent, seconds), connection.url)
+    except ServerError as error:
+        raise Unanswered(str(error), error.code) from error
 
 
 async def request(

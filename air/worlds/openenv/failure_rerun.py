@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 from air.errors import InfrastructureError
-from air.worlds.openenv.connection import Connection, ServerError
+from air.worlds.openenv.connection import Connection, ServerError, send
 from air.worlds.openenv.options import OpenEnvOptions
-from air.worlds.openenv.result import Result, read, tools_of
-from air.worlds.remote.attribution import PATIENCE, Unanswered, begin_patiently
+from air.worlds.openenv.result import Result, tools_of
+from air.worlds.remote.attribution import PATIENCE, begin_patiently
 from air.worlds.remote.conversion import observation_text
 
 
@@ -75,15 +75,3 @@ class Attempt:
     async def close(self) -> None:
         """Closes the environment and the connection."""
         await self._connection.close()
-
-
-async def send(
-    connection: Connection, sent: dict[str, Any], seconds: float | None = None
-) -> Result:
-    """Sends an action, whose data is `sent`, over `connection`, and returns the action's result. `seconds` is
-    the time limit (None: the setting `timeout`). Raises Unanswered if the action gets no valid result, or if
-    the server reports an error."""
-    try:
-        return read(await connection.ask("step", sent, seconds), connection.url)
-    except ServerError as error:
-        raise Unanswered(str(error), error.code) from error

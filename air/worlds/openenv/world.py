@@ -14,8 +14,8 @@ from typing import Any
 from air.actions.base import Action
 from air.errors import InfrastructureError
 from air.worlds.base import Observation, Step
-from air.worlds.openenv.connection import Connection, ServerError, request
-from air.worlds.openenv.failure_rerun import Attempt, send
+from air.worlds.openenv.connection import Connection, ServerError, request, send
+from air.worlds.openenv.failure_rerun import Attempt
 from air.worlds.openenv.options import OpenEnvOptions
 from air.worlds.openenv.result import read, tools_of
 from air.worlds.remote.attribution import (

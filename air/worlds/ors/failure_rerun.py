@@ -3,17 +3,10 @@ find out whether the agent or the server caused a failure (see `air.worlds.remot
 
 from __future__ import annotations
 
-from typing import Any
-
 from air.worlds.ors.options import OrsOptions
-from air.worlds.ors.result import Result, prompt_text, read
-from air.worlds.ors.session import CallError, Session
-from air.worlds.remote.attribution import PATIENCE, Unanswered, begin_patiently
-
-REFUSED = "error event"
-"""The kind of a failure (`Unanswered.kind`) in which the server reports an error for a tool call."""
-Call = tuple[str, dict[str, Any]]
-"""A tool call: the name of the tool, and the arguments."""
+from air.worlds.ors.result import Result, prompt_text
+from air.worlds.ors.session import Call, Session, send
+from air.worlds.remote.attribution import PATIENCE, begin_patiently
 
 
 class Attempt:
@@ -57,13 +50,3 @@ class Attempt:
     async def close(self) -> None:
         """Deletes the session on the server."""
         await self._session.close()
-
-
-async def send(session: Session, env: str, sent: Call, seconds: float | None = None) -> Result:
-    """Calls a tool of the environment named `env` and returns the result. `sent` is the tool call, and
-    `seconds` the time limit (None: the setting `timeout`). Raises Unanswered if the call gets no result, or
-    if the server reports an error."""
-    try:
-        return read(await session.call(env, *sent, seconds), session.url)
-    except CallError as error:
-        raise Unanswered(str(error), REFUSED) from error

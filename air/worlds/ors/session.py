@@ -19,6 +19,7 @@ import httpx
 from air import json_lines
 from air.errors import InfrastructureError
 from air.worlds.ors.options import OrsOptions
+from air.worlds.ors.result import Result, read
 from air.worlds.remote.address import is_loopback
 from air.worlds.remote.attribution import NoPlace, Unanswered
 from air.worlds.remote.certificates import certificates
@@ -30,6 +31,10 @@ PING_SECONDS = 30.0
 RESUMES = 5
 MOST_CHARACTERS = 100 << 20
 """The maximum length of a streamed response, in characters."""
+REFUSED = "error event"
+"""The kind of a failure (`Unanswered.kind`) in which the server reports an error for a tool call."""
+Call = tuple[str, dict[str, Any]]
+"""A tool call: the name of the tool, and the arguments."""
 _FULL = (429, 503)
 _WAITS = (0.2, 5.0)
 
@@ -200,6 +205,16 @@ class Session:
 
     def _lost(self, path: str, error: Exception) -> Unanswered:
         return Unanswered(f"{self.url}{path}: {str(error) or type(error).__name__}", "lost")
+
+
+async def send(session: Session, env: str, sent: Call, seconds: float | None = None) -> Result:
+    """Calls a tool of the environment named `env` and returns the result. `sent` is the tool call, and
+    `seconds` the time limit (None: the setting `timeout`). Raises Unanswered if the call gets no result, or
+    if the server reports an error."""
+    try:
+        return read(await session.call(env, *sent, seconds), session.url)
+    except CallError as error:
+        raise Unanswered(str(error), REFUSED) from error
 
 
 async def _lines(answer: httpx.Response) -> AsyncIterator[str]:

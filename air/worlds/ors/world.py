@@ -13,10 +13,10 @@ from typing import Any
 from air.actions.base import Action
 from air.errors import InfrastructureError
 from air.worlds.base import Observation, Step
-from air.worlds.ors.failure_rerun import REFUSED, Attempt, Call, send
+from air.worlds.ors.failure_rerun import Attempt
 from air.worlds.ors.options import OrsOptions
 from air.worlds.ors.result import prompt_text, read
-from air.worlds.ors.session import CallError, Session
+from air.worlds.ors.session import REFUSED, Call, CallError, Session, send
 from air.worlds.remote.attribution import (
     SERVER_LOCKS,
     History,

@@ -10,7 +10,7 @@ import pytest
 from air import paths
 from air.cli.main import main
 from air.errors import BoxStartError
-from air.sandbox.docker import images
+from air.sandbox.docker import air_images
 
 # Each build removes what the one before left dangling, so they run one by one.
 from tests.docker.client import docker_client
@@ -51,28 +51,28 @@ def _shell(image: str, script: str) -> str:
 
 def test_ensure_builds_once_and_again_when_the_recipe_changes(recipe: Path) -> None:
     name, said = str(recipe), list[str]()
-    assert not images.describe(name).id
-    first = images.ensure(name, say=said.append)
+    assert not air_images.describe(name).id
+    first = air_images.ensure(name, say=said.append)
     assert said == [f"Building image air-{recipe.name} from air-base."]
-    assert images.ensure(name, say=said.append) == first == images.digest(name)
+    assert air_images.ensure(name, say=said.append) == first == air_images.digest(name)
     assert len(said) == 1
     (recipe / "Dockerfile").write_text(DOCKERFILE + "ENV CHANGED=1\n")
-    assert not images.describe(name).current
-    assert images.ensure(name, say=said.append) != first
-    assert images.describe(name).current
+    assert not air_images.describe(name).current
+    assert air_images.ensure(name, say=said.append) != first
+    assert air_images.describe(name).current
 
 
 def test_a_ca_bundle_serves_the_build_and_is_gone(recipe: Path, tmp_path: Path) -> None:
     bundle = tmp_path / "authorities.pem"
     bundle.write_text(SECRET)
-    images.build(str(recipe), ca_bundle=bundle, say=lambda _: None)
+    air_images.build(str(recipe), ca_bundle=bundle, say=lambda _: None)
     tag = f"air-{recipe.name}"
     assert _shell(tag, "cat /workspace/size") == str(len(SECRET))
     assert _shell(tag, f"grep -rls -e '{SECRET}' /etc /run /tmp /usr/share || true") == ""
     with docker_client() as client:
         image = client.images.get(tag)
         assert SECRET not in str(image.history())
-        dangling = client.images.list(filters={"dangling": True, "label": images.STAGE_LABEL})
+        dangling = client.images.list(filters={"dangling": True, "label": air_images.STAGE_LABEL})
         assert dangling == []
 
 
@@ -81,7 +81,7 @@ def test_a_failing_build_says_its_last_line(recipe: Path) -> None:
         "ARG BASE=air-base\nFROM ${BASE}\nRUN echo 'E: no such thing' && exit 9\n"
     )
     with pytest.raises(BoxStartError, match=r"returned a non-zero code: 9 \(E: no such thing\)"):
-        images.build(str(recipe), say=lambda _: None)
+        air_images.build(str(recipe), say=lambda _: None)
 
 
 def test_the_base_image_has_what_boxes_need() -> None:
@@ -101,4 +101,4 @@ def test_the_list_has_every_shipped_image(capsys: pytest.CaptureFixture[str]) ->
     rows = [row for row in rows if not row[0].startswith("air-harbor-")]
     assert sorted(row[0] for row in rows) == sorted(f"air-{name}" for name in shipped)
     (base,) = (row for row in rows if row[0] == "air-base")
-    assert (base[1], base[-1]) == ("current", images.digest("air-base")[:19])
+    assert (base[1], base[-1]) == ("current", air_images.digest("air-base")[:19])

@@ -27,7 +27,7 @@ from air.errors import BoxDiedError, MissingError
 from air.sandbox import conformance, open_box
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Box, BoxSpec
-from air.sandbox.docker import container_spec, engine, images, portable_python
+from air.sandbox.docker import air_images, container_spec, engine, portable_python
 from air.sandbox.docker.container_stream import AttachedContainer, create
 from air.sandbox.docker.engine_errors import lacks_python
 from air.sandbox.ops import orphans
@@ -100,7 +100,7 @@ def rootless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rootless]:
     missing = [p for p in ("podman", "newuidmap", "setpriv") if shutil.which(p) is None]
     if missing:
         pytest.skip(f"{', '.join(missing)} not installed: {INSTALL}")
-    if problem := images.why_not_ready():
+    if problem := air_images.why_not_ready():
         pytest.skip(f"the base image is taken from Docker: {problem}")
     with contextlib.ExitStack() as stack:
         user = stack.enter_context(_user()) if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())

@@ -55,9 +55,9 @@ SECONDS = 300
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Served]:
-    from air.sandbox.docker import images
+    from air.sandbox.docker import air_images
 
-    if reason := images.why_not_ready("air-code"):
+    if reason := air_images.why_not_ready("air-code"):
         pytest.skip(f"{reason}: air images build code")
     with serving("--max-boxes", "2", "--queue-seconds", "600", image="air-code") as served:
         yield served

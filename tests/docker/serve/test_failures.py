@@ -12,7 +12,7 @@ import httpx
 import pytest
 from docker.errors import APIError
 
-from air.sandbox.pool.start_retry import DIGEST_SECONDS
+from air.sandbox.pool.image_ids import DIGEST_SECONDS
 from tests.docker.client import boxes_of, docker_client
 from tests.docker.serve.serving import Served, serving
 from tests.until import until

@@ -18,7 +18,7 @@ import verifiers.v1 as vf
 
 from air.env.config import AirTasksetConfig, ResearchEnvConfig
 from air.errors import ConfigError
-from air.sandbox.docker import images
+from air.sandbox.docker import air_images
 from air.sandbox.process import namespaces
 from air.tasks import load
 from air.tasks.data import prepare
@@ -69,8 +69,8 @@ def _needs_image() -> None:
     if problem := docker_problem():
         pytest.skip(f"Docker: {problem}")
     if os.environ.get("AIR_REQUIRE_DOCKER") == "1":
-        images.ensure(IMAGE, say=lambda _: None)
-    elif not images.describe(IMAGE).current:
+        air_images.ensure(IMAGE, say=lambda _: None)
+    elif not air_images.describe(IMAGE).current:
         pytest.skip("image air-harness is not built: run `air images build harness`")
 
 

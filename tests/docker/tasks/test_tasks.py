@@ -12,7 +12,7 @@ from air.cli.main import main
 from air.sandbox.pool.box_pool import Pool
 from air.tasks.check import play_solver, read_solvers
 from air.tasks.grading import Grader
-from air.tasks.missing import missing
+from air.tasks.missing_resources import missing
 from tests import once
 
 pytestmark = pytest.mark.docker

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from air.train.evaluation.play import evaluate, research_env, served
+from air.train.evaluation.play import evaluate, served
+from air.train.evaluation.settings import research_env
 from air.train.loop.rollout import Rollout, with_defaults
 from air.train.model import policy as policies
 

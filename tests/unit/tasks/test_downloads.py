@@ -15,7 +15,7 @@ from air.cli.main import main
 from air.errors import ConfigError, InfrastructureError, MissingError
 from air.tasks.data import prepare
 from air.tasks.downloads import checked, fetch
-from air.tasks.missing import missing
+from air.tasks.missing_resources import missing
 from air.tasks.spec import TaskSpec
 from tests.unit.tasks.conftest import MakeTask
 

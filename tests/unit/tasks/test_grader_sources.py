@@ -12,7 +12,7 @@ from air import tasks
 from air.errors import ArtefactError
 from air.sandbox.pool.box_pool import Pool
 from air.tasks.grading import Grader, empty_artefact
-from air.tasks.missing import missing
+from air.tasks.missing_resources import missing
 from air.tasks.spec import TaskSpec
 from tests import once
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from air.errors import MissingError
 from air.sandbox.pool.gpus import inventory
-from air.tasks.missing import missing
+from air.tasks.missing_resources import missing
 from air.tasks.sources.mlgym import house_prices_split
 from air.tasks.sources.mlgym.checkout_files import DATA, CheckoutSource, download_name
 from air.tasks.sources.mlgym.config import (

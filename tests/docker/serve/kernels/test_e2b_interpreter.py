@@ -20,9 +20,9 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def options() -> Iterator[dict[str, Any]]:
-    from air.sandbox.docker import images
+    from air.sandbox.docker import air_images
 
-    if reason := images.why_not_ready("air-e2b"):
+    if reason := air_images.why_not_ready("air-e2b"):
         pytest.skip(f"{reason}: air images build e2b")
     with serving("--max-boxes", "2", "--warm", "0") as server:
         yield {"api_url": server.url, "sandbox_url": server.url, "api_key": "e2b_" + "0" * 40}

@@ -22,9 +22,9 @@ SECONDS = 300
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Served]:
-    from air.sandbox.docker import images
+    from air.sandbox.docker import air_images
 
-    ready = [name for name in IMAGES if not images.why_not_ready(name)]
+    ready = [name for name in IMAGES if not air_images.why_not_ready(name)]
     if not ready:
         pytest.skip("no image with a kernel is built: air images build code")
     with serving("--max-boxes", "2", "--queue-seconds", "600", image=ready[0]) as served:

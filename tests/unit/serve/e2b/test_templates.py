@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import pytest
 
 from air.sandbox.contract.box import BoxLimits, BoxSpec
-from air.sandbox.pool.start_retry import DIGEST_SECONDS, Digests
+from air.sandbox.pool.image_ids import DIGEST_SECONDS, Digests
 from air.serve.e2b.errors import ApiError
 from air.serve.e2b.templates import Templates
 

@@ -16,8 +16,8 @@ import pytest
 
 from air.cli.main import main
 from air.train.diagnosis.examine import ALWAYS, TRENDS, examine, names, needs_spread
-from air.train.diagnosis.limits import LIMITS
 from air.train.diagnosis.series import Series
+from air.train.diagnosis.thresholds import LIMITS
 
 Row = dict[str, Any]
 Plant = Callable[[Row, int], Row]

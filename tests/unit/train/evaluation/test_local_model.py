@@ -12,8 +12,7 @@ import torch
 
 from air.train.config.embedded_config import ComputeConfig
 from air.train.evaluation.local_model import loaded
-from air.train.evaluation.play import research_env
-from air.train.evaluation.settings import Settings
+from air.train.evaluation.settings import Settings, research_env
 
 PROMPTS = ([5] * 7, [6, 7] * 30, [5] * 7 + [8, 9, 10])
 SETTINGS = Settings(

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from air.env.config import ResearchEnvConfig
-from air.train.evaluation.play import research_env
 from air.train.evaluation.settings import (
     Change,
     Settings,
     read_evaluated_checkpoint,
+    research_env,
     with_default_turn_limit,
 )
 from air.train.loop.run_folder import CONFIG_FILE

@@ -7,9 +7,9 @@ import torch
 
 from air.train.config.model_options import LoRAConfig
 from air.train.model import adapters
+from air.train.serving.kv_cache import RowCache
 from air.train.serving.llama_decoder import LlamaDecoder, copied_bytes
 from air.train.serving.row_attention import bias_of
-from air.train.serving.row_cache import RowCache
 from tests.unit.train import families
 
 

@@ -11,8 +11,8 @@ import pytest
 from air.worlds.games import SOURCE, game_kind
 from air.worlds.games.blocksworld import Blocksworld, distances, instances, states
 from air.worlds.games.game import Game
-from air.worlds.games.rooms import Rooms, open_room
 from air.worlds.games.sokoban import Sokoban
+from air.worlds.games.sokoban_rooms import Rooms, open_room
 from air.worlds.games.sokoban_solver import solve
 from air.worlds.games.tetris import Tetris
 from air.worlds.games.tetris_board import LYING, Board, Cells, settlings

@@ -6,8 +6,8 @@ import pytest
 
 from air.worlds.games.blocksworld import Blocksworld
 from air.worlds.games.game import Game
-from air.worlds.games.rooms import Rooms
 from air.worlds.games.sokoban import Sokoban
+from air.worlds.games.sokoban_rooms import Rooms
 from air.worlds.games.tetris import Tetris
 from air.worlds.games.tetris_board import LYING, SQUARE, UPRIGHT, Board
 

@@ -19,7 +19,7 @@ def missing(task: TaskSpec, provider: Provider = "docker") -> list[str]:
     A message about an image or downloads names the command that gets what is missing. The image `air-base` is
     not checked here, because `air doctor` checks it.
     """
-    from air.sandbox.docker import images
+    from air.sandbox.docker import air_images
     from air.sandbox.pool import gpus
 
     lacks = []
@@ -28,7 +28,9 @@ def missing(task: TaskSpec, provider: Provider = "docker") -> list[str]:
         lacks.append(f"{count} gpu (here: {present})")
     if task.rules is not None:
         lacks += _missing_images(task.rules)
-    elif provider == "docker" and task.image != _USUAL_IMAGE and images.why_not_ready(task.image):
+    elif (
+        provider == "docker" and task.image != _USUAL_IMAGE and air_images.why_not_ready(task.image)
+    ):
         short = task.image.removeprefix("air-")
         ours = (paths.shipped("images") / short / "Dockerfile").is_file()
         how = f"air images build {short}" if ours else f"make it, and air images build ./{short}"

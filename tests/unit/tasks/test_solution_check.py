@@ -11,8 +11,8 @@ import pytest
 from air import tasks
 from air.errors import GradingError
 from air.sandbox.pool.box_pool import Pool
-from air.tasks.oracle_check import SolutionCheck
 from air.tasks.rules import Artefact, GraderResult
+from air.tasks.solution_check import SolutionCheck
 from air.tasks.sources.harbor.settings import HarborSettings
 from air.tasks.spec import TaskSpec
 

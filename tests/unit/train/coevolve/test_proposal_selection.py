@@ -9,7 +9,7 @@ import pytest
 
 from air.rewards.proposals.agreement import Equality
 from air.rewards.proposals.novelty import words
-from air.train.coevolve.questions import select_rows
+from air.train.coevolve.proposal_selection import select_rows
 from air.train.coevolve.report import of_proposals, text
 from air.train.config.coevolve_config import CoevolveConfig, GenerationConfig, PaymentConfig
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from air.serve.tools.actions import ParsedCall, TrajectoryEnd, read
+from air.serve.tools.verl_tool_calls import ParsedCall, TrajectoryEnd, read
 
 TOOLS = ("code_interpreter", "bash", "search", "sql", "calculator")
 HELLO = "print('Hello from Python!')"

@@ -188,6 +188,9 @@ def trusted() -> Path | None:
     If the environment variable `AIR_CA_BUNDLE` is set, returns the file that it names. Otherwise, returns the
     first of these files that exists: the file that the variable `SSL_CERT_FILE` names, Debian's system file,
     Red Hat's system file.
+
+    The system files count here, but not for images of tasks (see `air.sandbox.images.build.authorities`),
+    because the file does not stay in air's own images.
     """
     if bundle := os.environ.get("AIR_CA_BUNDLE"):
         return Path(bundle).expanduser()

@@ -11,7 +11,7 @@ from air.errors import ConfigError, MissingError, UsageError
 from air.train.config import overrides
 from air.train.config.eval_config import EvalConfig, EvalSourceConfig
 from air.train.config.run_config import RunConfig
-from air.train.evaluation.during_run import Evaluations, make_row
+from air.train.evaluation.periodic_evaluation import Evaluations, make_row
 from air.train.evaluation.settings import find_checkpoint
 from air.train.loop.rollout import Rollout
 from air.trajectories import evaluations
