@@ -38,6 +38,12 @@ _SIGNS = {
 }
 _SUPERSCRIPTS = {**dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789", strict=True)), "⁻": "-", "⁺": "+"}
 _RAISED = re.compile(f"[{''.join(_SUPERSCRIPTS)}]+")
+_SEPARATOR = r"(?:\{,\}|,?\\!\s*|\\[,;: ])"
+_GROUPED = re.compile(
+    rf"(?<![0-9.,])[0-9]{{1,3}}(?:{_SEPARATOR}[0-9]{{3}})+(?![0-9]|{_SEPARATOR}[0-9])"
+)
+"""A number with LaTeX's separators of thousands, such as `1{,}234`, `1,\\!234` or `1\\,234`. They never
+separate the parts of a list, as the comma of `1,234` can."""
 _WRAPPERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("`", "`"))
 _REPLACED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), by)
@@ -51,7 +57,6 @@ _REPLACED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\\(?:text(?:bf|it|rm)?|mathrm|mathbf|mbox|textnormal)\s*\{([^{}]*)\}", r"\\text{\1}"),
         (r"\^\s*\{?\s*(?:\\circ|\\degree)\s*\}?", r"\\text{ degrees}"),
         (r"\{,\}", ","),
-        (r"(?<=[0-9])\\[,!;: ](?=[0-9]{3})", ","),
         (r"\\[,!;: ]|~|\\q?quad(?![a-zA-Z])", " "),
         (r"\\%", "%"),
         (r"\\\$|\\text\{\s*\\?\$\s*\}", "$"),
@@ -76,6 +81,7 @@ def normal(text: str) -> str:
     if len(text) > MOST_CHARACTERS:
         return ""
     text = _unwrapped(_ascii(text))
+    text = _GROUPED.sub(lambda match: re.sub(_SEPARATOR, "", match[0]), text)
     for pattern, by in _REPLACED:
         text = pattern.sub(by, text)
     return " ".join(text.split())

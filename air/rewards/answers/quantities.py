@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-_DIGITS = r"(?:[0-9]{1,3}(?:[,_'][0-9]{3})+(?![0-9])|[0-9]+)"
+_DIGITS = r"(?:[1-9][0-9]{0,2}(?:[,_'][0-9]{3})+(?![0-9])|[0-9]+)"
 _DECIMAL = rf"(?:{_DIGITS}(?:\.[0-9]*)?|\.[0-9]+)"
 _FRACTION = rf"\\frac\s*\{{\s*(?P<top>-?{_DIGITS})\s*\}}\s*\{{\s*(?P<bottom>{_DIGITS})\s*\}}"
 _NUMBER = re.compile(
