@@ -5,8 +5,8 @@ interval in brackets are ordered. A bare list equals a set with the same parts. 
 are never equal: the tuple `(1, 2)` is not the set of 1 and 2, and the open interval `(1, 2)` is not the
 closed one `[1, 2]`. The same holds for parts that have parts themselves.
 
-In a bare list, commas may also separate thousands: `1,234, 5` has the parts 1234 and 5. Inside brackets, every
-comma separates two parts.
+In a bare list, commas may also separate thousands: `1,234, 5` has the parts 1234 and 5. Inside brackets,
+every comma separates two parts.
 """
 
 from __future__ import annotations
