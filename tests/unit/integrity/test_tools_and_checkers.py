@@ -46,6 +46,7 @@ QUICK = (
     "mcp (url): results of later requests",
     "mcp (url): a result with a status that ends the episode",
     "mcp (url): a body without an end",
+    "mcp (url): arguments of a megabyte",
     "mcp (url, restarted): end the server",
     "chess: claim the win",
     "web_page: read a server of this machine",
