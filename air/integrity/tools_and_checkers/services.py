@@ -7,17 +7,22 @@ import asyncio
 import contextlib
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+
 from air.aio import cancel_and_wait
 from air.errors import InfrastructureError
 from air.integrity.tools_and_checkers.attack import (
+    LEFT,
     MCP_URL,
+    OTHER_SESSION,
     RESTARTED_MCP_URL,
     SANDBOX_URL,
+    SESSION_HEADER,
     AttackedPart,
 )
 
@@ -40,28 +45,60 @@ started it ends, even by SIGKILL, the kernel sends it SIGTERM (`PR_SET_PDEATHSIG
 @asynccontextmanager
 async def opened(parts: Sequence[AttackedPart], folder: Path) -> AsyncIterator[dict[str, str]]:
     """Async context manager: runs those servers whose placeholders occur in the tools of `parts`, and yields
-    their URLs by placeholder. Writes the servers' logs to `folder`. Raises InfrastructureError if a server
-    does not start."""
+    the values of placeholders: the servers' URLs, and the id of the other session with an MCP server. Writes
+    the servers' logs to `folder`. Raises InfrastructureError if a server does not start."""
     settings = json.dumps([list(part.tools) for part in parts])
     async with AsyncExitStack() as stack:
-        used = [name for name in SERVERS if name in settings]
-        yield {name: await stack.enter_async_context(SERVERS[name](folder)) for name in used}
+        places: dict[str, str] = {}
+        for name, server in SERVERS.items():
+            if name in settings:
+                places |= await stack.enter_async_context(server(folder))
+        yield places
 
 
 @asynccontextmanager
-async def _sandbox(folder: Path) -> AsyncIterator[str]:
+async def _sandbox(folder: Path) -> AsyncIterator[dict[str, str]]:
     async with _running(_SANDBOX, folder / "sandbox.log") as (_, url):
-        yield url
+        yield {SANDBOX_URL: url}
 
 
 @asynccontextmanager
-async def _mcp(folder: Path) -> AsyncIterator[str]:
+async def _mcp(folder: Path) -> AsyncIterator[dict[str, str]]:
     async with _running(_MCP, folder / "mcp.log") as (_, url):
-        yield url
+        yield {MCP_URL: url, OTHER_SESSION: await _other_session(url)}
+
+
+async def _other_session(url: str) -> str:
+    """Opens a session with the MCP server at `url`, keeps the text `LEFT` in it, and returns its id. The
+    session stays open, as the server ends none by itself. Raises InfrastructureError if the server refuses a
+    request."""
+    client = {"name": "another", "version": "1"}
+    start = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
+    headers = {"accept": "application/json, text/event-stream"}
+    try:
+        async with aiohttp.ClientSession(headers=headers, raise_for_status=True) as http:
+            async with http.post(url, json=_request("initialize", start, id=1)) as response:
+                await response.read()
+                session = response.headers[SESSION_HEADER]
+            for request in (
+                _request("notifications/initialized", {}),
+                _request("tools/call", {"name": "keep", "arguments": {"text": LEFT}}, id=2),
+            ):
+                async with http.post(
+                    url, json=request, headers={SESSION_HEADER: session}
+                ) as response:
+                    await response.read()
+    except aiohttp.ClientError as error:
+        raise InfrastructureError(f"the MCP server {url} refused a session: {error}") from error
+    return session
+
+
+def _request(method: str, params: Mapping[str, Any], **fields: int) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "method": method, "params": params, **fields}
 
 
 @asynccontextmanager
-async def _mcp_restarted(folder: Path) -> AsyncIterator[str]:
+async def _mcp_restarted(folder: Path) -> AsyncIterator[dict[str, str]]:
     """Async context manager: runs an MCP server that is started again at the same port whenever it ends, and
     yields its URL."""
     log = folder / "mcp-restarted.log"
@@ -82,19 +119,19 @@ async def _mcp_restarted(folder: Path) -> AsyncIterator[str]:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         if not started.done():
             supervisor.result()  # raises why the first start failed
-        yield started.result()
+        yield {RESTARTED_MCP_URL: started.result()}
     finally:
         started.cancel()
         await cancel_and_wait(supervisor)
 
 
-SERVERS: dict[str, Callable[[Path], AbstractAsyncContextManager[str]]] = {
+SERVERS: dict[str, Callable[[Path], AbstractAsyncContextManager[dict[str, str]]]] = {
     SANDBOX_URL: _sandbox,
     MCP_URL: _mcp,
     RESTARTED_MCP_URL: _mcp_restarted,
 }
-"""For each placeholder, a context manager that runs the server and yields its URL. Its argument is the folder
-for the server's log."""
+"""For the placeholder of each server's URL, a context manager that runs the server and yields the values of
+placeholders. Its argument is the folder for the server's log."""
 
 
 @asynccontextmanager
