@@ -31,6 +31,9 @@ Receive = Callable[[], Awaitable[Event]]
 Send = Callable[[Event], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 """The type of an ASGI application, and the types of its arguments."""
+STOP_SECONDS = 2
+"""The time that open responses get to end after SIGTERM, in seconds. Without it, a client that never closes
+its connection would keep the server running."""
 ID = "@ID@"
 """In the text of a response, the place of the id of the JSON-RPC request that it answers."""
 
@@ -163,7 +166,8 @@ def main() -> None:
     port = int(sys.argv[1]) if len(sys.argv) > 1 else 0
     with socket.create_server(("127.0.0.1", port)) as listener:
         app = Scripted(server().streamable_http_app())
-        http = uvicorn.Server(uvicorn.Config(app, log_level="critical"))
+        config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=STOP_SECONDS)
+        http = uvicorn.Server(config)
         print(f"serving on http://localhost:{listener.getsockname()[1]}/mcp", flush=True)
         http.run(sockets=[listener])
 

@@ -100,7 +100,8 @@ def _request(method: str, params: Mapping[str, Any], **fields: int) -> dict[str,
 @asynccontextmanager
 async def _mcp_restarted(folder: Path) -> AsyncIterator[dict[str, str]]:
     """Async context manager: runs an MCP server that is started again at the same port whenever it ends, and
-    yields its URL."""
+    yields its URL. Each end is written to the server's log. If the server could not be started again, raises
+    InfrastructureError at the end of the block, unless the block itself raised an exception."""
     log = folder / "mcp-restarted.log"
     started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -111,7 +112,8 @@ async def _mcp_restarted(folder: Path) -> AsyncIterator[dict[str, str]]:
                 port = url.rpartition(":")[2].partition("/")[0]
                 if not started.done():
                     started.set_result(url)
-                await process.wait()
+                code = await process.wait()
+            await asyncio.to_thread(_append, log, f"[exit status {code}: it is started again]")
 
     supervisor = asyncio.create_task(supervise())
     try:
@@ -120,9 +122,16 @@ async def _mcp_restarted(folder: Path) -> AsyncIterator[dict[str, str]]:
         if not started.done():
             supervisor.result()  # raises why the first start failed
         yield {RESTARTED_MCP_URL: started.result()}
+        if supervisor.done():
+            supervisor.result()  # raises why a later start failed
     finally:
         started.cancel()
         await cancel_and_wait(supervisor)
+
+
+def _append(file: Path, line: str) -> None:
+    with file.open("a", encoding="utf-8") as log:
+        log.write(f"{line}\n")
 
 
 SERVERS: dict[str, Callable[[Path], AbstractAsyncContextManager[dict[str, str]]]] = {
@@ -141,7 +150,7 @@ async def _running(
     """Async context manager: runs a Python module with arguments as a process until the block ends, and
     yields the process and the URL that its first line says. Its standard error goes to the end of the file
     `log`. Raises InfrastructureError if the first line is another one, or does not come in time."""
-    with await asyncio.to_thread(log.open, "ab") as errors:
+    with log.open("ab") as errors:  # not in a thread, which would leave it open when cancelled
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", _RUN, *module), stdout=asyncio.subprocess.PIPE, stderr=errors
         )
