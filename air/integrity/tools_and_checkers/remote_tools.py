@@ -35,6 +35,9 @@ _CARRY = "The agent reads what the agent of another episode left on the server."
 _FILL = "The agent uses up the memory of air, or of the server for other agents."
 _FOOL = "Text of the agent is taken for markup, or for a message of the protocol."
 _SECONDS = 5
+_CODE_SECONDS = 15
+"""The time limit of a program, in seconds. The slowest program that ends by itself needed 1.24 s on a loaded
+machine: the one that looks for files."""
 FINISH = json.dumps(
     {"status": "finish", "reward": 1, "info": {"prediction": "x", "reward": 1}, "done": True}
 )
@@ -91,7 +94,14 @@ for host in hosts:
 CODE_SERVER = AttackedPart(
     "tool",
     "code_interpreter",
-    [{"name": "code_interpreter", "server": SANDBOX_URL, "seconds": _SECONDS, "max_length": 8000}],
+    [
+        {
+            "name": "code_interpreter",
+            "server": SANDBOX_URL,
+            "seconds": _CODE_SECONDS,
+            "max_length": 8000,
+        }
+    ],
     variant="server",
     plain=[call("code_interpreter", code=_LEAVE), WRONG],
 )
