@@ -24,6 +24,10 @@ from air.rewards.answers.structure import Parts, split
 from air.rewards.answers.verdict import Verdict, pays
 from air.rewards.answers.worker import Tree, same_trees
 
+RULES = 2
+"""The version of the rules by which answers are equal. Raise this number with every change of the modules
+that this one uses after which a verdict differs. This file is part of the digest (hash) of tasks with its
+checkers; those modules are not."""
 MOST_PARTS = 32
 """The maximum number of parts of an answer, such as elements of a set. An answer with more parts equals only
 an answer with the same text."""

@@ -3,7 +3,8 @@
 The parts of a set, a union or a bare list (`1, 2`, `1 or 2`, `\\pm 1`) are unordered; those of a tuple or
 interval in brackets are ordered. A bare list equals a set with the same parts. Answers of different kinds
 are never equal: the tuple `(1, 2)` is not the set of 1 and 2, and the open interval `(1, 2)` is not the
-closed one `[1, 2]`. The same holds for parts that have parts themselves.
+closed one `[1, 2]`. The same holds for parts that have parts themselves. Braces without backslashes around an
+answer are left out, so `{1, 2}` is the set of 1 and 2.
 
 In a bare list, commas may also separate thousands: `1,234, 5` has the parts 1234 and 5. Inside brackets,
 every comma separates two parts.
@@ -26,6 +27,7 @@ _THOUSANDS = re.compile(
     re.VERBOSE,
 )
 _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])\s*")
+_MOST_BRACES = 20
 _OPEN, _CLOSE = "([{", ")]}"
 
 
@@ -54,6 +56,7 @@ def split(text: str) -> Parts:
 
 
 def _split(text: str) -> tuple[str, list[str]]:
+    text = _without_braces(text)
     if text.startswith(r"\{") and text.endswith(r"\}") and _closes(text, 1) == len(text) - 1:
         return "set", _with_both_signs(_pieces(text[2:-2], ",")) if text[2:-2].strip() else []
     if text in (r"\emptyset", r"\{\}"):
@@ -71,6 +74,15 @@ def _split(text: str) -> tuple[str, list[str]]:
     if _PLUS_MINUS.match(text):
         return "set", _with_both_signs([text])
     return "one", [text]
+
+
+def _without_braces(text: str) -> str:
+    """Removes braces without backslashes around the whole of `text`, up to `_MOST_BRACES` pairs."""
+    for _ in range(_MOST_BRACES):
+        if not text.startswith("{") or text.endswith(r"\}") or _closes(text, 0) != len(text) - 1:
+            break
+        text = text[1:-1].strip()
+    return text
 
 
 def _listed(text: str) -> list[str]:
