@@ -19,7 +19,7 @@ from air.errors import ConfigError
 from air.rewards.answers import quantities, runner
 from air.rewards.answers.extraction import final_answer, last_boxed, outside_thoughts
 from air.rewards.answers.integers import last_integer
-from air.rewards.answers.notation import compact, normal
+from air.rewards.answers.notation import compact, normal, without_separators
 from air.rewards.answers.structure import Parts, split
 from air.rewards.answers.verdict import Verdict, pays
 from air.rewards.answers.worker import Tree, same_trees
@@ -166,7 +166,7 @@ def _tree(text: str, question: str, leaves: list[_Leaf], depth: int, *, is_order
     left out, so it belongs to the kind of the tree. In an ordered collection, `\\pm 1` is not split, because
     the point `(\\pm 1, 2)` has no set as a coordinate."""
     parts = split(text)
-    stands_for_two = is_ordered and text.startswith(r"\pm")
+    stands_for_two = is_ordered and r"\pm" in text
     if parts.kind != "one" and depth < MOST_DEPTH and not stands_for_two:
         return f"{parts.name} {parts.kind}", _trees(parts, question, leaves, depth + 1)
     value, unit = quantities.without_unit(text, question)
@@ -199,6 +199,8 @@ def _known(gold: _Leaf, prediction: _Leaf) -> bool | None:
     if this cannot be decided by text and numbers, and a comparison of expressions is needed."""
     if gold.compact == prediction.compact:
         return True
+    if (based := quantities.equal_in_bases(gold.text, prediction.text)) is not None:
+        return based
     if "%" in (gold.unit, prediction.unit) and gold.unit != prediction.unit:
         return _equal_percent(gold, prediction)
     if not quantities.same_unit(gold.unit, prediction.unit):
@@ -302,12 +304,12 @@ def math_string_equal(prediction: str, answer: object) -> Verdict:
     """Checks an integer answer: the reward is 1 if the last integer in the final answer equals the last
     integer in `answer`, else 0. Raises ConfigError if `answer` has no number, or if its last number is not an
     integer."""
-    right = last_integer(_gold_text(answer))
+    right = last_integer(without_separators(_gold_text(answer)))
     if right is None:
         raise ConfigError(
             f"{answer!r:.80} is no integer", where="answer", remedy="choose the checker math_equal"
         )
-    same = last_integer(final_answer(prediction)) == right
+    same = last_integer(without_separators(final_answer(prediction))) == right
     return Verdict(float(same), {"accuracy": float(same)})
 
 

@@ -28,6 +28,9 @@ _NUMBER = re.compile(
     )""",
     re.VERBOSE,
 )
+_BASED = re.compile(
+    r"(?P<digits>-?(?=[A-Za-z]*[0-9])[0-9A-Za-z]+)\s*_\s*(?:\{\s*(?P<braced>[0-9]{1,2})\s*\}|(?P<single>[0-9]))"
+)
 _CURRENCIES = {"$": "dollar", "€": "euro", "£": "pound sterling", "¥": "yen"}
 _UNIT = re.compile(
     r"(?P<text>\\text\{(?P<inner>[^{}]*)\}|[A-Za-z][A-Za-z ]*)(?:\^\{?(?P<power>[23])\}?)?\Z"
@@ -110,6 +113,25 @@ def equal(gold: Quantity, prediction: Quantity) -> bool:
         return True
     shorter, other = sorted((gold, prediction), key=lambda q: _digits_after(q))
     return shorter.is_rounded and shorter.is_near(other.value)
+
+
+def equal_in_bases(gold: str, prediction: str) -> bool | None:
+    """Returns whether two whole numbers with their bases, such as `101_2` and `5_{10}`, have the same value.
+    Returns None if one of the texts has no base, or none that is a number from 2 to 36. A base that one answer
+    leaves out is not looked at here."""
+    values = [_value_in_base(text) for text in (gold, prediction)]
+    return None if None in values else values[0] == values[1]
+
+
+def _value_in_base(text: str) -> int | None:
+    match = _BASED.fullmatch(text)
+    base = int(match["braced"] or match["single"]) if match else 0
+    if match is None or not 2 <= base <= 36:
+        return None
+    try:
+        return int(match["digits"], base)
+    except ValueError:  # a digit is too large for the base
+        return None
 
 
 def without_unit(text: str, question: str = "") -> tuple[str, str]:

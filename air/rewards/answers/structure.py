@@ -1,6 +1,6 @@
 """Splits a mathematical answer into its parts: the elements of a set, tuple, interval, list or union.
 
-The parts of a set, a union or a bare list (`1, 2`, `1 or 2`, `\\pm 1`) are unordered; those of a tuple or
+The parts of a set, a union or a bare list (`1, 2`, `1 or 2`, `2 \\pm 1`) are unordered; those of a tuple or
 interval in brackets are ordered. A bare list equals a set with the same parts. Answers of different kinds
 are never equal: the tuple `(1, 2)` is not the set of 1 and 2, and the open interval `(1, 2)` is not the
 closed one `[1, 2]`. The same holds for parts that have parts themselves. Braces without backslashes around an
@@ -27,6 +27,7 @@ _THOUSANDS = re.compile(
     re.VERBOSE,
 )
 _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])\s*")
+_ENDS_TERM = re.compile(r"[\w)\]}!]\s*\Z")
 _MOST_BRACES = 20
 _OPEN, _CLOSE = "([{", ")]}"
 
@@ -71,9 +72,8 @@ def _split(text: str) -> tuple[str, list[str]]:
     listed = _listed(text)
     if len(listed) > 1:
         return "set", _with_both_signs(_without_names(listed))
-    if _PLUS_MINUS.match(text):
-        return "set", _with_both_signs([text])
-    return "one", [text]
+    signed = _both_signs(text)
+    return ("set", signed) if len(signed) > 1 else ("one", [text])
 
 
 def _without_braces(text: str) -> str:
@@ -95,13 +95,18 @@ def _listed(text: str) -> list[str]:
 
 
 def _with_both_signs(parts: list[str]) -> list[str]:
-    """Replaces each part that begins with `\\pm`: `\\pm 1` becomes the two parts `1` and `-1`."""
-    signed: list[str] = []
-    for part in map(str.strip, parts):
-        signs = _PLUS_MINUS.match(part)
-        rest = part[signs.end() :] if signs else part
-        signed += [rest, f"-{rest}"] if signs else [part]
-    return signed
+    """Replaces each part with one `\\pm`: `\\pm 1` becomes the two parts `1` and `-1`, and `2 \\pm x` the parts
+    `2 +x` and `2 -x`."""
+    return [signed for part in map(str.strip, parts) for signed in _both_signs(part)]
+
+
+def _both_signs(part: str) -> list[str]:
+    signs = list(_PLUS_MINUS.finditer(part))
+    if len(signs) != 1:
+        return [part]
+    before, after = part[: signs[0].start()], part[signs[0].end() :]
+    plus = "+" if _ENDS_TERM.search(before) else ""
+    return [f"{before}{plus}{after}", f"{before}-{after}"]
 
 
 def _without_names(listed: list[str]) -> list[str]:
