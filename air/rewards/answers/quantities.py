@@ -29,7 +29,8 @@ _NUMBER = re.compile(
     re.VERBOSE,
 )
 _BASED = re.compile(
-    r"(?P<digits>-?(?=[A-Za-z]*[0-9])[0-9A-Za-z]+)\s*_\s*(?:\{\s*(?P<braced>[0-9]{1,2})\s*\}|(?P<single>[0-9]))"
+    r"(?P<digits>-?(?=[A-Za-z]*[0-9])[0-9A-Za-z]+)\s*_"
+    r"\s*(?:\{\s*(?P<braced>[0-9]{1,2})\s*\}|(?P<single>[0-9]))"
 )
 _CURRENCIES = {"$": "dollar", "€": "euro", "£": "pound sterling", "¥": "yen"}
 _UNIT = re.compile(
@@ -117,8 +118,8 @@ def equal(gold: Quantity, prediction: Quantity) -> bool:
 
 def equal_in_bases(gold: str, prediction: str) -> bool | None:
     """Returns whether two whole numbers with their bases, such as `101_2` and `5_{10}`, have the same value.
-    Returns None if one of the texts has no base, or none that is a number from 2 to 36. A base that one answer
-    leaves out is not looked at here."""
+    Returns None if one of the texts has no base, or none that is a number from 2 to 36. So an answer may
+    leave its base out."""
     values = [_value_in_base(text) for text in (gold, prediction)]
     return None if None in values else values[0] == values[1]
 

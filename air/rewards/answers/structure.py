@@ -95,8 +95,8 @@ def _listed(text: str) -> list[str]:
 
 
 def _with_both_signs(parts: list[str]) -> list[str]:
-    """Replaces each part with one `\\pm`: `\\pm 1` becomes the two parts `1` and `-1`, and `2 \\pm x` the parts
-    `2 +x` and `2 -x`."""
+    """Replaces each part with one `\\pm`: `\\pm 1` becomes the two parts `1` and `-1`, and `2 \\pm x` the
+    parts `2 +x` and `2 -x`."""
     return [signed for part in map(str.strip, parts) for signed in _both_signs(part)]
 
 
