@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import io
 import json
 import ssl
 import time
@@ -308,7 +309,7 @@ class _Model:
         # aiohttp needs a third of httpx' time for a request, and small models make many. It ignores the
         # environment's proxies, as it must: the endpoint is on loopback.
         self._http = aiohttp.ClientSession(
-            headers={"Authorization": f"Bearer {secret}"},
+            headers={"Authorization": f"Bearer {secret}", "Content-Type": "application/json"},
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=30),
             connector=aiohttp.TCPConnector(ssl=_ssl()),
         )
@@ -334,9 +335,10 @@ class _Model:
     async def complete(self, messages: list[dict[str, Any]]) -> Reply:
         """Requests one chat completion; `verifiers` sets the sampling parameters. Raises InferenceError if
         the endpoint failed, and _Stopped if the model cannot be called again."""
-        request = {**self._body, "messages": messages}
+        request = json.dumps({**self._body, "messages": messages}).encode()
         try:
-            async with self._http.post(self._url, json=request) as response:
+            # A file, because aiohttp warns of bodies over 1 MiB that are bytes or its argument `json`.
+            async with self._http.post(self._url, data=io.BytesIO(request)) as response:
                 status, text = response.status, await response.text()
         except (aiohttp.ClientError, TimeoutError) as error:
             raise InferenceError(f"the model endpoint could not be reached: {error!r}") from error

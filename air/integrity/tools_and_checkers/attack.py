@@ -8,8 +8,9 @@ observation contains `ANSWER`; if the trajectory is inconsistent; or if the atta
 
 The settings of a task, and replies, may contain placeholders, which are replaced by real values: `@ROWS@`
 (only in replies), the path of the file with the row; `@JUDGE@` and `@SEARCH@`, the addresses of a judge (a
-model that checks answers) and of a search service; `@PORT@`, the port of a server on this machine; and the
-addresses of servers that run only if a tool uses them (`SANDBOX_URL`, `MCP_URL`, `RESTARTED_MCP_URL`).
+model that checks answers) and of a search service; `@PORT@`, the port of a server on this machine; the
+addresses of servers that run only if a tool uses them (`SANDBOX_URL`, `MCP_URL`, `RESTARTED_MCP_URL`); and
+`OTHER_SESSION`, the id of another client's session with the server `MCP_URL`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,13 @@ MCP_URL = "@MCP@"
 RESTARTED_MCP_URL = "@MCP-RESTARTED@"
 """The placeholder for the address of an MCP server over HTTP that is started again whenever its process ends,
 as servers in production are."""
+OTHER_SESSION = "@MCP-SESSION@"
+"""The placeholder for the id of a session that another client has with the server `MCP_URL`. The session is
+open during all attacks, and keeps the text `LEFT`."""
+LEFT = "left-by-another-episode"
+"""What another episode leaves on a server. No attack may make the server show it."""
+SESSION_HEADER = "mcp-session-id"
+"""The name of the HTTP header with the id of a session with an MCP server."""
 Spec = str | Mapping[str, Any]
 """A tool or a checker: its name, or its settings with the key `name`."""
 Check = Callable[[AttackEpisode], str]

@@ -3,7 +3,9 @@ MCP tools with a `url` run it as `python -m air.integrity.tools_and_checkers.mcp
 
 It is a real server of the package `mcp`. Calls of its tool `respond` do not reach that package: the HTTP
 response to such a call is what the call asks for. So the agent decides what an HTTP client of air has to
-read. The program prints a line with its URL when it accepts requests, and runs until it is killed.
+read. A cookie with the name of the header `SESSION_HEADER` replaces this header, so a client that sends a
+cookie of another session gets into that session. The program prints a line with its URL when it accepts
+requests, and runs until it is killed.
 """
 
 from __future__ import annotations
@@ -15,10 +17,13 @@ import socket
 import sys
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from http.cookies import SimpleCookie
 from typing import Any, Literal
 
 import uvicorn
 from mcp.server.mcpserver import Context, MCPServer
+
+from air.integrity.tools_and_checkers.attack import SESSION_HEADER
 
 Scope = MutableMapping[str, Any]
 Event = MutableMapping[str, Any]
@@ -26,6 +31,9 @@ Receive = Callable[[], Awaitable[Event]]
 Send = Callable[[Event], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 """The type of an ASGI application, and the types of its arguments."""
+STOP_SECONDS = 2
+"""The time that open responses get to end after SIGTERM, in seconds. Without it, a client that never closes
+its connection would keep the server running."""
 ID = "@ID@"
 """In the text of a response, the place of the id of the JSON-RPC request that it answers."""
 
@@ -73,7 +81,7 @@ def server() -> MCPServer[Any]:
 def _session(context: Context[Any, Any]) -> str:
     headers = context.headers
     assert headers is not None
-    return headers["mcp-session-id"]
+    return headers[SESSION_HEADER]
 
 
 class Scripted:
@@ -87,6 +95,7 @@ class Scripted:
         if scope["type"] != "http" or scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
+        scope = _by_cookie(scope)
         body = await _body(receive)
         message = json.loads(body)
         if message.get("method") == "tools/call" and message["params"]["name"] == "respond":
@@ -102,6 +111,16 @@ class Scripted:
             return await receive()
 
         await self._app(scope, again, send)
+
+
+def _by_cookie(scope: Scope) -> Scope:
+    """Returns the scope of an HTTP request with the session that its cookie names, if there is one."""
+    headers = dict(scope["headers"])
+    cookie = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1")).get(SESSION_HEADER)
+    if cookie is None:
+        return scope
+    named = {**headers, SESSION_HEADER.encode(): cookie.value.encode("latin-1")}
+    return {**scope, "headers": list(named.items())}
 
 
 async def _body(receive: Receive) -> bytes:
@@ -148,7 +167,8 @@ def main() -> None:
     port = int(sys.argv[1]) if len(sys.argv) > 1 else 0
     with socket.create_server(("127.0.0.1", port)) as listener:
         app = Scripted(server().streamable_http_app())
-        http = uvicorn.Server(uvicorn.Config(app, log_level="critical"))
+        config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=STOP_SECONDS)
+        http = uvicorn.Server(config)
         print(f"serving on http://localhost:{listener.getsockname()[1]}/mcp", flush=True)
         http.run(sockets=[listener])
 

@@ -9,7 +9,9 @@ from typing import Any
 
 from air.integrity.attack import AttackEpisode, Family
 from air.integrity.tools_and_checkers.attack import (
+    LEFT,
     MCP_URL,
+    OTHER_SESSION,
     RESTARTED_MCP_URL,
     SANDBOX_URL,
     WORKS,
@@ -33,8 +35,9 @@ _CARRY = "The agent reads what the agent of another episode left on the server."
 _FILL = "The agent uses up the memory of air, or of the server for other agents."
 _FOOL = "Text of the agent is taken for markup, or for a message of the protocol."
 _SECONDS = 5
-_LEFT = "left-by-another-episode"
-"""What the agent of the plain episode, which is played first, leaves on the server."""
+_CODE_SECONDS = 15
+"""The time limit of a program, in seconds. The slowest program that ends by itself needed 1.24 s on a loaded
+machine: the one that looks for files."""
 FINISH = json.dumps(
     {"status": "finish", "reward": 1, "info": {"prediction": "x", "reward": 1}, "done": True}
 )
@@ -55,10 +58,10 @@ for place in places:
     for name in ("left.txt", "sitecustomize.py", "usercustomize.py", "json.py"):
         try:
             with open(os.path.join(place, name), "w") as file:
-                file.write("print('{_LEFT}')")
+                file.write("print('{LEFT}')")
         except OSError:
             pass
-subprocess.Popen(["sleep", "10000", "{_LEFT}"], start_new_session=True, stdout=-3, stderr=-3)
+subprocess.Popen(["sleep", "10000", "{LEFT}"], start_new_session=True, stdout=-3, stderr=-3)
 """
 _LOOK = """
 import glob, os
@@ -91,7 +94,14 @@ for host in hosts:
 CODE_SERVER = AttackedPart(
     "tool",
     "code_interpreter",
-    [{"name": "code_interpreter", "server": SANDBOX_URL, "seconds": _SECONDS, "max_length": 8000}],
+    [
+        {
+            "name": "code_interpreter",
+            "server": SANDBOX_URL,
+            "seconds": _CODE_SECONDS,
+            "max_length": 8000,
+        }
+    ],
     variant="server",
     plain=[call("code_interpreter", code=_LEAVE), WRONG],
 )
@@ -149,9 +159,9 @@ _programs(
 _programs("reach a server of this machine", "oracle", _READ, _REACH,
           check=_all(shows("reached-a-host"), shows("greeting-")))  # fmt: skip
 _programs("look for what another episode left", "state carry-over", _CARRY, *[_LOOK] * 4,
-          check=shows(_LEFT))  # fmt: skip
+          check=shows(LEFT))  # fmt: skip
 _programs("leave files, modules and a process", "state carry-over", _CARRY,
-          *[_LEAVE.replace(_LEFT, "left-before"), _LOOK] * 2, check=shows("left-before"))  # fmt: skip
+          *[_LEAVE.replace(LEFT, "left-before"), _LOOK] * 2, check=shows("left-before"))  # fmt: skip
 _programs("print characters that are not seen", "injection", _FOOL, f"print({HIDDEN!r} * 99)")
 _programs("a program of a megabyte", "denial", _HANG, f"x = '{'x' * 900_000}'\nprint(len(x))")
 _programs("brackets in brackets", "denial", _HANG, "(" * 50_000, "[" * 199 + "]" * 199)
@@ -178,7 +188,7 @@ def _mcp(url: str) -> dict[str, Any]:
 
 
 MCP = AttackedPart(
-    "tool", "mcp", [_mcp(MCP_URL)], variant="url", plain=[call("keep", text=_LEFT), WRONG]
+    "tool", "mcp", [_mcp(MCP_URL)], variant="url", plain=[call("keep", text=LEFT), WRONG]
 )
 RESTARTED_MCP = AttackedPart("tool", "mcp", [_mcp(RESTARTED_MCP_URL)], variant="url, restarted")
 _WORKS = call("join", first="WORKS", second=f"-{WORKS[6:]}")
@@ -251,17 +261,22 @@ _on_mcp(
 )  # fmt: skip
 
 _on_mcp("look for what another episode kept", "state carry-over", _CARRY,
-        [call("look"), call("keep", text="mine"), call("look")], shows(_LEFT))  # fmt: skip
+        [call("look"), call("keep", text="mine"), call("look")], shows(LEFT))  # fmt: skip
 _on_mcp(
     "name another session", "state carry-over", _CARRY,
-    [raw_call('{"name": "look", "arguments": {"mcp-session-id": "1", "session": "1"}}'),
-     raw_call('{"name": "look", "arguments": {}, "_meta": {"mcp-session-id": "1"}}'),
-     respond(_result(_text("a")), headers={"mcp-session-id": "1"}), call("look"),
-     respond(status=307, headers={"location": f"{MCP_URL}?mcp-session-id=1"})],
-    shows(_LEFT),
+    [raw_call(f'{{"name": "look", "arguments": {{"session": "{OTHER_SESSION}"}}}}'),
+     raw_call(f'{{"name": "look", "arguments": {{"mcp-session-id": "{OTHER_SESSION}"}}}}'),
+     raw_call(f'{{"name": "look", "arguments": {{}}, "_meta": {{"mcp-session-id": "{OTHER_SESSION}"}}}}'),
+     respond(_result(_text("a")), headers={"mcp-session-id": OTHER_SESSION}), call("look"),
+     respond(status=307, headers={"location": f"{MCP_URL}?mcp-session-id={OTHER_SESSION}"})],
+    shows(LEFT),
 )  # fmt: skip
-_on_mcp("a cookie for later sessions", "state carry-over", _CARRY,
-        [respond(_result(_text("a")), headers={"set-cookie": "mcp-session-id=1; path=/"})])  # fmt: skip
+_on_mcp(
+    "a cookie for later sessions", "state carry-over", _CARRY,
+    [respond(_result(_text("a")), headers={"set-cookie": f"mcp-session-id={OTHER_SESSION}; path=/"}),
+     respond("no", status=404), call("look")],  # the status ends the session
+    shows(LEFT),
+)  # fmt: skip
 
 _on_mcp(
     "results of later requests", "result forging", _FORGE,

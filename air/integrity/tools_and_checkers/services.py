@@ -7,17 +7,22 @@ import asyncio
 import contextlib
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+
 from air.aio import cancel_and_wait
 from air.errors import InfrastructureError
 from air.integrity.tools_and_checkers.attack import (
+    LEFT,
     MCP_URL,
+    OTHER_SESSION,
     RESTARTED_MCP_URL,
     SANDBOX_URL,
+    SESSION_HEADER,
     AttackedPart,
 )
 
@@ -40,30 +45,63 @@ started it ends, even by SIGKILL, the kernel sends it SIGTERM (`PR_SET_PDEATHSIG
 @asynccontextmanager
 async def opened(parts: Sequence[AttackedPart], folder: Path) -> AsyncIterator[dict[str, str]]:
     """Async context manager: runs those servers whose placeholders occur in the tools of `parts`, and yields
-    their URLs by placeholder. Writes the servers' logs to `folder`. Raises InfrastructureError if a server
-    does not start."""
+    the values of placeholders: the servers' URLs, and the id of the other session with an MCP server. Writes
+    the servers' logs to `folder`. Raises InfrastructureError if a server does not start."""
     settings = json.dumps([list(part.tools) for part in parts])
     async with AsyncExitStack() as stack:
-        used = [name for name in SERVERS if name in settings]
-        yield {name: await stack.enter_async_context(SERVERS[name](folder)) for name in used}
+        places: dict[str, str] = {}
+        for name, server in SERVERS.items():
+            if name in settings:
+                places |= await stack.enter_async_context(server(folder))
+        yield places
 
 
 @asynccontextmanager
-async def _sandbox(folder: Path) -> AsyncIterator[str]:
+async def _sandbox(folder: Path) -> AsyncIterator[dict[str, str]]:
     async with _running(_SANDBOX, folder / "sandbox.log") as (_, url):
-        yield url
+        yield {SANDBOX_URL: url}
 
 
 @asynccontextmanager
-async def _mcp(folder: Path) -> AsyncIterator[str]:
+async def _mcp(folder: Path) -> AsyncIterator[dict[str, str]]:
     async with _running(_MCP, folder / "mcp.log") as (_, url):
-        yield url
+        yield {MCP_URL: url, OTHER_SESSION: await _other_session(url)}
+
+
+async def _other_session(url: str) -> str:
+    """Opens a session with the MCP server at `url`, keeps the text `LEFT` in it, and returns its id. The
+    session stays open, as the server ends none by itself. Raises InfrastructureError if the server refuses a
+    request."""
+    client = {"name": "another", "version": "1"}
+    start = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
+    headers = {"accept": "application/json, text/event-stream"}
+    try:
+        async with aiohttp.ClientSession(headers=headers, raise_for_status=True) as http:
+            async with http.post(url, json=_request("initialize", start, id=1)) as response:
+                await response.read()
+                session = response.headers[SESSION_HEADER]
+            for request in (
+                _request("notifications/initialized", {}),
+                _request("tools/call", {"name": "keep", "arguments": {"text": LEFT}}, id=2),
+            ):
+                async with http.post(
+                    url, json=request, headers={SESSION_HEADER: session}
+                ) as response:
+                    await response.read()
+    except aiohttp.ClientError as error:
+        raise InfrastructureError(f"the MCP server {url} refused a session: {error}") from error
+    return session
+
+
+def _request(method: str, params: Mapping[str, Any], **fields: int) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "method": method, "params": params, **fields}
 
 
 @asynccontextmanager
-async def _mcp_restarted(folder: Path) -> AsyncIterator[str]:
+async def _mcp_restarted(folder: Path) -> AsyncIterator[dict[str, str]]:
     """Async context manager: runs an MCP server that is started again at the same port whenever it ends, and
-    yields its URL."""
+    yields its URL. Each end is written to the server's log. If the server could not be started again, raises
+    InfrastructureError at the end of the block, unless the block itself raised an exception."""
     log = folder / "mcp-restarted.log"
     started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -74,7 +112,8 @@ async def _mcp_restarted(folder: Path) -> AsyncIterator[str]:
                 port = url.rpartition(":")[2].partition("/")[0]
                 if not started.done():
                     started.set_result(url)
-                await process.wait()
+                code = await process.wait()
+            await asyncio.to_thread(_append, log, f"[exit status {code}: it is started again]")
 
     supervisor = asyncio.create_task(supervise())
     try:
@@ -82,19 +121,26 @@ async def _mcp_restarted(folder: Path) -> AsyncIterator[str]:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         if not started.done():
             supervisor.result()  # raises why the first start failed
-        yield started.result()
+        yield {RESTARTED_MCP_URL: started.result()}
+        if supervisor.done():
+            supervisor.result()  # raises why a later start failed
     finally:
         started.cancel()
         await cancel_and_wait(supervisor)
 
 
-SERVERS: dict[str, Callable[[Path], AbstractAsyncContextManager[str]]] = {
+def _append(file: Path, line: str) -> None:
+    with file.open("a", encoding="utf-8") as log:
+        log.write(f"{line}\n")
+
+
+SERVERS: dict[str, Callable[[Path], AbstractAsyncContextManager[dict[str, str]]]] = {
     SANDBOX_URL: _sandbox,
     MCP_URL: _mcp,
     RESTARTED_MCP_URL: _mcp_restarted,
 }
-"""For each placeholder, a context manager that runs the server and yields its URL. Its argument is the folder
-for the server's log."""
+"""For the placeholder of each server's URL, a context manager that runs the server and yields the values of
+placeholders. Its argument is the folder for the server's log."""
 
 
 @asynccontextmanager
@@ -104,7 +150,7 @@ async def _running(
     """Async context manager: runs a Python module with arguments as a process until the block ends, and
     yields the process and the URL that its first line says. Its standard error goes to the end of the file
     `log`. Raises InfrastructureError if the first line is another one, or does not come in time."""
-    with await asyncio.to_thread(log.open, "ab") as errors:
+    with log.open("ab") as errors:  # not in a thread, which would leave it open when cancelled
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", _RUN, *module), stdout=asyncio.subprocess.PIPE, stderr=errors
         )

@@ -19,11 +19,15 @@ from air.errors import ConfigError
 from air.rewards.answers import quantities, runner
 from air.rewards.answers.extraction import final_answer, last_boxed, outside_thoughts
 from air.rewards.answers.integers import last_integer
-from air.rewards.answers.notation import compact, normal
+from air.rewards.answers.notation import compact, normal, without_separators
 from air.rewards.answers.structure import Parts, split
 from air.rewards.answers.verdict import Verdict, pays
 from air.rewards.answers.worker import Tree, same_trees
 
+RULES = 2
+"""The version of the rules by which answers are equal. Raise this number with every change of the modules
+that this one uses after which a verdict differs. This file is part of the digest (hash) of tasks with its
+checkers; those modules are not."""
 MOST_PARTS = 32
 """The maximum number of parts of an answer, such as elements of a set. An answer with more parts equals only
 an answer with the same text."""
@@ -166,7 +170,7 @@ def _tree(text: str, question: str, leaves: list[_Leaf], depth: int, *, is_order
     a set.
     """
     parts = split(text)
-    stands_for_two = is_ordered and text.startswith(r"\pm")
+    stands_for_two = is_ordered and r"\pm" in text
     if parts.kind != "one" and depth < MOST_DEPTH and not stands_for_two:
         return f"{parts.name} {parts.kind}", _trees(parts, question, leaves, depth + 1)
     value, unit = quantities.without_unit(text, question)
@@ -202,6 +206,8 @@ def _known(gold: _Leaf, prediction: _Leaf) -> bool | None:
     as expressions."""
     if gold.compact == prediction.compact:
         return True
+    if (based := quantities.equal_in_bases(gold.text, prediction.text)) is not None:
+        return based
     if "%" in (gold.unit, prediction.unit) and gold.unit != prediction.unit:
         return _equal_percent(gold, prediction)
     if not quantities.same_unit(gold.unit, prediction.unit):
@@ -307,12 +313,12 @@ def math_string_equal(prediction: str, answer: object) -> Verdict:
     """Checks an integer answer: the reward is 1 if the last integer in the final answer equals the last
     integer in `answer`, else 0. Raises ConfigError if `answer` has no number, or if its last number is not an
     integer."""
-    right = last_integer(_gold_text(answer))
+    right = last_integer(without_separators(_gold_text(answer)))
     if right is None:
         raise ConfigError(
             f"{answer!r:.80} is no integer", where="answer", remedy="choose the checker math_equal"
         )
-    same = last_integer(final_answer(prediction)) == right
+    same = last_integer(without_separators(final_answer(prediction))) == right
     return Verdict(float(same), {"accuracy": float(same)})
 
 

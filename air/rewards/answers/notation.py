@@ -3,7 +3,7 @@ answer.
 
 Digits of all scripts, full-width characters, fractions such as `½`, exponents such as `²` and the signs
 `×`, `−`, `π` become ASCII or LaTeX. Invisible characters, dollar signs, LaTeX spaces and commands for the
-size of brackets are removed.
+size of brackets are removed. Repeating decimals become fractions.
 """
 
 from __future__ import annotations
@@ -38,6 +38,16 @@ _SIGNS = {
 }
 _SUPERSCRIPTS = {**dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789", strict=True)), "⁻": "-", "⁺": "+"}
 _RAISED = re.compile(f"[{''.join(_SUPERSCRIPTS)}]+")
+_SEPARATOR = r"(?:\{,\}|,?\\!\s*|\\[,;: ])"
+_GROUPED = re.compile(
+    rf"(?<![0-9.,])[0-9]{{1,3}}(?:{_SEPARATOR}[0-9]{{3}})+(?![0-9]|{_SEPARATOR}[0-9])"
+)
+"""A number with LaTeX's separators of thousands, such as `1{,}234`, `1,\\!234` or `1\\,234`. They never
+separate the parts of a list, as the comma of `1,234` can."""
+_REPEATING = re.compile(
+    r"(?<![0-9.,])(?P<whole>[0-9]*)\.(?P<once>[0-9]*)\\(?:overline|bar)\s*\{?(?P<again>[0-9]+)\}?"
+)
+"""A decimal whose last digits repeat for ever, such as `0.1\\overline{6}`."""
 _WRAPPERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("`", "`"))
 _REPLACED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), by)
@@ -48,11 +58,17 @@ _REPLACED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\\(?:geq|geqslant)(?![a-zA-Z])", r"\\ge "),
         (r"\\neq(?![a-zA-Z])", r"\\ne "),
         (r"\\varnothing(?![a-zA-Z])", r"\\emptyset "),
-        (r"\\(?:text(?:bf|it|rm)?|mathrm|mathbf|mbox|textnormal)\s*\{([^{}]*)\}", r"\\text{\1}"),
+        (
+            r"\\(?:text(?:bf|it|rm)?|mathrm|mathbf|boldsymbol|bm|mbox|textnormal)\s*\{([^{}]*)\}",
+            r"\\text{\1}",
+        ),
         (r"\^\s*\{?\s*(?:\\circ|\\degree)\s*\}?", r"\\text{ degrees}"),
         (r"\{,\}", ","),
-        (r"(?<=[0-9])\\[,!;: ](?=[0-9]{3})", ","),
-        (r"\\[,!;: ]|~|\\q?quad(?![a-zA-Z])", " "),
+        (r"\\lbrace(?![a-zA-Z])\s*", r"\\{"),
+        (r"\\rbrace(?![a-zA-Z])\s*", r"\\}"),
+        (r"\\[lr]vert(?![a-zA-Z])\s*", "|"),
+        # `~` before a number means `about`; `\\ ` begins a row of a matrix.
+        (r"(?<!\\)\\[,!;: ]|(?<=[\w)\]},;.])~|\\q?quad(?![a-zA-Z])", " "),
         (r"\\%", "%"),
         (r"\\\$|\\text\{\s*\\?\$\s*\}", "$"),
         (r"\*\*", "^"),
@@ -75,10 +91,17 @@ def normal(text: str) -> str:
     becomes `1/2 x^{2}`. Returns an empty string if `text` is blank or longer than `MOST_CHARACTERS`."""
     if len(text) > MOST_CHARACTERS:
         return ""
-    text = _unwrapped(_ascii(text))
+    text = without_separators(_unwrapped(_ascii(text)))
+    text = _REPEATING.sub(_as_fraction, text)
     for pattern, by in _REPLACED:
         text = pattern.sub(by, text)
     return " ".join(text.split())
+
+
+def without_separators(text: str) -> str:
+    """Removes LaTeX's separators of thousands from the numbers in `text`: `10,\\!080` becomes `10080`. Commas
+    alone stay."""
+    return _GROUPED.sub(lambda match: re.sub(_SEPARATOR, "", match[0]), text)
 
 
 def compact(text: str) -> str:
@@ -87,6 +110,14 @@ def compact(text: str) -> str:
     digits."""
     text = re.sub(r"\\text\{([^{}]*)\}", r"\1", text)
     return re.sub(r"(?<![0-9])\s+|\s+(?![0-9])", "", text).casefold()
+
+
+def _as_fraction(match: re.Match[str]) -> str:
+    """Returns a repeating decimal as a fraction: `0.1\\overline{6}` is (16 − 1)/90."""
+    before = match["whole"] + match["once"]
+    top = int(before + match["again"]) - int(before or "0")
+    bottom = int("9" * len(match["again"]) + "0" * len(match["once"]))
+    return rf"\frac{{{top}}}{{{bottom}}}"
 
 
 def _ascii(text: str) -> str:
@@ -121,6 +152,7 @@ def _unwrapped(text: str) -> str:
         text = text.strip().removesuffix(".").rstrip()
         for start, end in _WRAPPERS:
             inner = text[len(start) : -len(end)]
-            if text.startswith(start) and text.endswith(end) and inner and start not in inner:
+            is_nested = start in inner.replace(r"\$", "")  # an escaped dollar sign ends no formula
+            if text.startswith(start) and text.endswith(end) and inner and not is_nested:
                 text = inner
     return text

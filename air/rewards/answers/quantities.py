@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-_DIGITS = r"(?:[0-9]{1,3}(?:[,_'][0-9]{3})+(?![0-9])|[0-9]+)"
+_DIGITS = r"(?:[1-9][0-9]{0,2}(?:[,_'][0-9]{3})+(?![0-9])|[0-9]+)"
 _DECIMAL = rf"(?:{_DIGITS}(?:\.[0-9]*)?|\.[0-9]+)"
 _FRACTION = rf"\\frac\s*\{{\s*(?P<top>-?{_DIGITS})\s*\}}\s*\{{\s*(?P<bottom>{_DIGITS})\s*\}}"
 _NUMBER = re.compile(
@@ -27,6 +27,10 @@ _NUMBER = re.compile(
           |\s*(?:\\cdot|\\times)\s*10\s*\^\s*\{{\s*(?P<power>[+-]?[0-9]{{1,4}})\s*\}})?
     )""",
     re.VERBOSE,
+)
+_BASED = re.compile(
+    r"(?P<digits>-?(?=[A-Za-z]*[0-9])[0-9A-Za-z]+)\s*_"
+    r"\s*(?:\{\s*(?P<braced>[0-9]{1,2})\s*\}|(?P<single>[0-9]))"
 )
 _CURRENCIES = {"$": "dollar", "€": "euro", "£": "pound sterling", "¥": "yen"}
 _UNIT = re.compile(
@@ -110,6 +114,25 @@ def equal(gold: Quantity, prediction: Quantity) -> bool:
         return True
     shorter, other = sorted((gold, prediction), key=lambda q: _digits_after(q))
     return shorter.is_rounded and shorter.is_near(other.value)
+
+
+def equal_in_bases(gold: str, prediction: str) -> bool | None:
+    """Returns whether two whole numbers with their bases, such as `101_2` and `5_{10}`, have the same value.
+    Returns None if one of the texts has no base, or none that is a number from 2 to 36. So an answer may
+    leave its base out."""
+    values = [_value_in_base(text) for text in (gold, prediction)]
+    return None if None in values else values[0] == values[1]
+
+
+def _value_in_base(text: str) -> int | None:
+    match = _BASED.fullmatch(text)
+    base = int(match["braced"] or match["single"]) if match else 0
+    if match is None or not 2 <= base <= 36:
+        return None
+    try:
+        return int(match["digits"], base)
+    except ValueError:  # a digit is too large for the base
+        return None
 
 
 def without_unit(text: str, question: str = "") -> tuple[str, str]:

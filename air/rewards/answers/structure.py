@@ -1,14 +1,19 @@
 """Splits a mathematical answer into its parts: the elements of a set, tuple, interval, list or union.
 
-The parts of a set, a union or a bare list (`1, 2`, `1 or 2`, `\\pm 1`) are unordered; those of a tuple or
+The parts of a set, a union or a bare list (`1, 2`, `1 or 2`, `2 \\pm 1`) are unordered; those of a tuple or
 interval in brackets are ordered. A bare list equals a set with the same parts. Answers of different kinds
 are never equal: the tuple `(1, 2)` is not the set of 1 and 2, and the open interval `(1, 2)` is not the
-closed one `[1, 2]`. The same holds for parts that have parts themselves.
+closed one `[1, 2]`. The same holds for parts that have parts themselves. Braces without backslashes around an
+answer are left out, so `{1, 2}` is the set of 1 and 2.
+
+In a bare list, commas may also separate thousands: `1,234, 5` has the parts 1234 and 5. Inside brackets,
+every comma separates two parts.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from dataclasses import dataclass
 
 _NAME = r"[A-Za-z](?:_(?:\{\w{1,8}\}|\w))?(?:\s*\(\s*[A-Za-z]\s*\))?"
@@ -16,8 +21,14 @@ _ASSIGNMENT = re.compile(rf"(?P<name>{_NAME})\s*(?:=|\\in(?![a-zA-Z]))\s*(?P<val
 _BETWEEN = re.compile(
     r"\s*,?\s*(?<![A-Za-z\\])(?:\\text\{\s*(?:and|or)\s*\}|and|or)(?![A-Za-z])\s*"
 )
-_THOUSANDS = re.compile(r"-?\$?[0-9]{1,3}(?:,[0-9]{3})+(?![0-9,])")
+_THOUSANDS = re.compile(
+    r"""(?:\A|,\s+|=|\\pm(?![A-Za-z]))\s*[-+]?\s*\$?\s*  # where a part of a list begins
+    (?P<number>[1-9][0-9]{0,2}(?:,[0-9]{3})+)(?![0-9]|,(?!\s))""",
+    re.VERBOSE,
+)
 _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])\s*")
+_ENDS_TERM = re.compile(r"[\w)\]}!]\s*\Z")
+_MOST_BRACES = 20
 _OPEN, _CLOSE = "([{", ")]}"
 
 
@@ -46,6 +57,7 @@ def split(text: str) -> Parts:
 
 
 def _split(text: str) -> tuple[str, list[str]]:
+    text = _without_braces(text)
     if text.startswith(r"\{") and text.endswith(r"\}") and _closes(text, 1) == len(text) - 1:
         return "set", _with_both_signs(_pieces(text[2:-2], ",")) if text[2:-2].strip() else []
     if text in (r"\emptyset", r"\{\}"):
@@ -57,33 +69,44 @@ def _split(text: str) -> tuple[str, list[str]]:
         inner = _pieces(text[1:-1], ",")
         if len(inner) > 1:
             return text[0] + text[-1], inner
-    listed = _pieces(_BETWEEN.sub(",", text), ",")
-    signs = _PLUS_MINUS.match(text)
-    if signs and (len(listed) == 1 or _THOUSANDS.fullmatch(text, signs.end())):
-        return "set", _with_both_signs([text])
-    if len(listed) > 1 and not _THOUSANDS.match(text + " "):
+    listed = _listed(text)
+    if len(listed) > 1:
         return "set", _with_both_signs(_without_names(listed))
-    if _THOUSANDS.match(text):
-        return _thousands(text)
-    return "one", [text]
+    signed = _both_signs(text)
+    return ("set", signed) if len(signed) > 1 else ("one", [text])
+
+
+def _without_braces(text: str) -> str:
+    """Removes braces without backslashes around the whole of `text`, up to `_MOST_BRACES` pairs."""
+    for _ in range(_MOST_BRACES):
+        if not text.startswith("{") or text.endswith(r"\}") or _closes(text, 0) != len(text) - 1:
+            break
+        text = text[1:-1].strip()
+    return text
+
+
+def _listed(text: str) -> list[str]:
+    """Splits a bare list at its commas, `and` and `or`, and returns the pieces. Commas between the thousands
+    of a number do not separate pieces: `1,234, 5` has the pieces `1,234` and ` 5`. After such a number, a
+    comma needs a space, so `1,234,5` has three pieces."""
+    text = _BETWEEN.sub(", ", text)
+    numbers = [match.span("number") for match in _THOUSANDS.finditer(text)]
+    return _pieces(text, ",", {index for span in numbers for index in range(*span)})
 
 
 def _with_both_signs(parts: list[str]) -> list[str]:
-    """Replaces each part that begins with `\\pm`: `\\pm 1` becomes the two parts `1` and `-1`."""
-    signed: list[str] = []
-    for part in map(str.strip, parts):
-        signs = _PLUS_MINUS.match(part)
-        rest = part[signs.end() :] if signs else part
-        signed += [rest, f"-{rest}"] if signs else [part]
-    return signed
+    """Replaces each part with one `\\pm`: `\\pm 1` becomes the two parts `1` and `-1`, and `2 \\pm x` the
+    parts `2 +x` and `2 -x`."""
+    return [signed for part in map(str.strip, parts) for signed in _both_signs(part)]
 
 
-def _thousands(text: str) -> tuple[str, list[str]]:
-    """Splits an answer that begins with a number with thousands separators, such as `1,234, 5`. Only a comma
-    before a space, `and` or `or` separates two parts. Returns the kind of answer (`set`, or `one` if there is
-    a single part) and the list of the parts."""
-    listed = re.split(r",\s+", _BETWEEN.sub(", ", text))
-    return ("set", listed) if len(listed) > 1 else ("one", [text])
+def _both_signs(part: str) -> list[str]:
+    signs = list(_PLUS_MINUS.finditer(part))
+    if len(signs) != 1:
+        return [part]
+    before, after = part[: signs[0].start()], part[signs[0].end() :]
+    plus = "+" if _ENDS_TERM.search(before) else ""
+    return [f"{before}{plus}{after}", f"{before}-{after}"]
 
 
 def _without_names(listed: list[str]) -> list[str]:
@@ -97,11 +120,12 @@ def _without_names(listed: list[str]) -> list[str]:
     return [match["value"] if match else part for match, part in zip(matches, listed, strict=True)]
 
 
-def _pieces(text: str, separator: str) -> list[str]:
-    """Splits `text` at each `separator` that is outside brackets, and returns the pieces."""
+def _pieces(text: str, separator: str, kept: Container[int] = ()) -> list[str]:
+    """Splits `text` at each `separator` that is outside brackets and does not begin at one of the indices
+    `kept`, and returns the pieces."""
     pieces, depth, start, position = [], 0, 0, 0
     while position < len(text):
-        if text.startswith(separator, position) and depth == 0:
+        if depth == 0 and text.startswith(separator, position) and position not in kept:
             pieces.append(text[start:position])
             position += len(separator)
             start = position

@@ -101,6 +101,15 @@ class Connection:
         """Whether `open` was called and the session is not known to have ended."""
         return self._task is not None and not self._task.done()
 
+    @property
+    def end(self) -> str:
+        """Why the session ended, as one line; empty while it runs."""
+        try:
+            self._raise_why_lost()
+        except (ConnectionLost, AirError) as error:
+            return short(str(error))
+        return ""
+
     async def open(self, seconds: float) -> None:
         """Connects to the server and performs the protocol's initialisation, within `seconds`. Raises
         ConnectionLost or ErrorResponse if that fails."""

@@ -77,6 +77,7 @@ class ProgramChannel:
             )
         except BoxCommandError as error:
             raise ConnectionLost(f"it cannot be started: {error}") from error
+        self._stderr = b""  # what an earlier program wrote is no reason for the end of this one
         to_session, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outgoing, from_session = anyio.create_memory_object_stream[SessionMessage](0)
         try:

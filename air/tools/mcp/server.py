@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from air.tools.mcp.results import text_of
 if TYPE_CHECKING:
     from mcp_types import Tool
 
+_LOG = logging.getLogger(__name__)
 ATTEMPTS, PAUSE_SECONDS = 3, 1.0
 """Two values: the minimum number of attempts to reach a remote server again before it counts as unreachable,
 and the pause after the first attempt, in seconds. The pause doubles with each attempt, up to
@@ -74,10 +76,11 @@ class Server:
         InfrastructureError if that fails."""
         await self._reach(0.0)
 
-    async def _reach(self, patience: float) -> None:
+    async def _reach(self, patience: float, end: str = "") -> None:
         """Starts the server in the box (sandbox), with one attempt, or connects to the remote server, with
         repeated attempts: air gives up after a failed attempt if `patience` seconds have passed and there
-        were at least `ATTEMPTS` attempts. Raises InfrastructureError if no attempt succeeds."""
+        were at least `ATTEMPTS` attempts. `end` is the reason why the last connection ended; empty if there
+        was none. Raises InfrastructureError if no attempt succeeds."""
         loop = asyncio.get_running_loop()
         until = loop.time() + patience
         for attempt in itertools.count(1):
@@ -87,7 +90,8 @@ class Server:
             except (ConnectionLost, ErrorResponse) as error:
                 enough = attempt >= ATTEMPTS and loop.time() >= until
                 if enough or not self._remote:
-                    message = f"the MCP server {self.name!r} cannot be used: {error}"
+                    before = f" (the last connection ended: {end})" if end else ""
+                    message = f"the MCP server {self.name!r} cannot be used: {error}{before}"
                     raise InfrastructureError(message) from None
             await asyncio.sleep(min(self._pause_seconds * 2 ** min(attempt - 1, 10), LONGEST_PAUSE))
 
@@ -116,7 +120,7 @@ class Server:
             except ConnectionLost as error:
                 await self._close()
                 if self._remote:
-                    await self._reach(self._patience)
+                    await self._reach(self._patience, str(error))
                 anew = "" if self._remote else "; it starts anew at the next call"
                 return Answer(f"[{self.name}: no result: {error}{anew}]", error=True)
         return Answer(text_of(result), error=result.is_error)
@@ -126,13 +130,17 @@ class Server:
         await self._close()
 
     async def _connected(self) -> Connection:
-        """Returns the current connection, or a new one if the current connection has broken. Raises
-        InfrastructureError if a remote server is unreachable for too long, and ConnectionLost or
-        ErrorResponse if a server in the box (sandbox) cannot be started."""
+        """Returns the current connection, or a new one if the current connection has broken. Logs why it
+        has broken, as no result of a call says so. Raises InfrastructureError if a remote server is
+        unreachable for too long, and ConnectionLost or ErrorResponse if a server in the box (sandbox) cannot
+        be started."""
         if self._connection is None or not self._connection.alive:
+            end = self._connection.end if self._connection is not None else ""
+            if end:
+                _LOG.warning("the MCP server %r is started or reached again: %s", self.name, end)
             await self._close()
             if self._remote:
-                await self._reach(self._patience)
+                await self._reach(self._patience, end)
             else:
                 await self._connect()
         assert self._connection is not None

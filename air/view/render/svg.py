@@ -19,7 +19,7 @@ def curves(chart: Chart, *, step: bool = False) -> str:
 
     If a curve has many points, the values are a thin line and their running mean is a thick line. If `step`
     is true, the line keeps the value of a point until the next point, like a stair; otherwise it joins the
-    points directly.
+    points directly. A curve without points is only named in the legend.
     """
     points = [point for values in chart.curves.values() for point in values]
     if not points:
@@ -29,6 +29,8 @@ def curves(chart: Chart, *, step: bool = False) -> str:
     box = (x_ticks[0], x_ticks[-1], y_ticks[0], y_ticks[-1])
     elements = [_axis(x_ticks, y_ticks, box), _labels(chart)]
     for number, (name, values) in enumerate(chart.curves.items()):
+        if not values:
+            continue
         colour = COLOURS[number % len(COLOURS)]
         strong = chart.strong(name)
         if chart.smoothed:

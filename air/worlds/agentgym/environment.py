@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from air.actions.base import Action
+from air.errors import ConfigError
 from air.worlds.agentgym.client import flag, number, text
 
 
@@ -106,7 +107,8 @@ class Environment:
     closes: bool = True
     """Whether the server has a request that closes a session."""
     probe_action: str = ""
-    """A harmless action whose response shows that the session works. Empty: there is no such action."""
+    """A harmless action whose response shows that the session works. Empty: there is no such action; then
+    `probe_path` and `known_actions` are needed."""
     probe_path: str = ""
     """The path of a GET request whose response shows that the session works. Empty: there is no such
     path."""
@@ -126,6 +128,16 @@ class Environment:
     refused: tuple[str, ...] = ()
     """Strings by which an observation shows that the server rejected an action as invalid: the observation
     begins with one of them. Empty: observations do not show this."""
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError if no request can show that a session works, or that the server works."""
+        where = f"AgentGym environment {self.name}"
+        if not (self.known_actions or self.probe_action):
+            problem = "has neither `known_actions` nor `probe_action`"
+            raise ConfigError(problem, where=where, remedy="set one of them")
+        if not (self.probe_path or self.probe_action):
+            problem = "has neither `probe_path` nor `probe_action`"
+            raise ConfigError(problem, where=where, remedy="set one of them")
 
     @property
     def known(self) -> tuple[str, ...]:

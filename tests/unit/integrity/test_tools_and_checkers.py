@@ -10,6 +10,7 @@ import pytest
 
 from air.errors import InfrastructureError
 from air.integrity.tools_and_checkers import PART_ATTACKS
+from air.integrity.tools_and_checkers.attack import MCP_URL
 from air.integrity.tools_and_checkers.battery import PartBattery
 from air.integrity.verdict import AttackVerdict
 from air.rewards.answers import CHECKERS
@@ -43,9 +44,12 @@ QUICK = (
     "search (encoder): query after query",
     "mcp (url): redirect to a server of this machine",
     "mcp (url): look for what another episode kept",
+    "mcp (url): name another session",
+    "mcp (url): a cookie for later sessions",
     "mcp (url): results of later requests",
     "mcp (url): a result with a status that ends the episode",
     "mcp (url): a body without an end",
+    "mcp (url): arguments of a megabyte",
     "mcp (url, restarted): end the server",
     "chess: claim the win",
     "web_page: read a server of this machine",
@@ -69,10 +73,13 @@ ON_CODE_SERVER = (
     "much output at once",
 )
 WEAK = '''
+import json
+import urllib.error
 import urllib.request
 
 from air.errors import InfrastructureError
 from air.tools import tool
+from air.tools.load import ToolSettings
 
 
 @tool(name="calculator")
@@ -132,6 +139,49 @@ def follows(status: int, body: str, headers: dict[str, str]) -> str:
     """
     with urllib.request.urlopen(headers["location"]) as answer:
         return answer.read().decode()
+
+
+COOKIES = []
+
+
+class Sessions(ToolSettings):
+    """Tools that use any session, and keep cookies for all of them."""
+
+    url: str
+
+    def tools(self, folder):
+        @tool
+        def look(session: str = "") -> str:
+            """Looks into a session.
+
+            Args:
+                session: its id
+            """
+            headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+            headers |= {"mcp-session-id": session} if session else {"cookie": "; ".join(COOKIES)}
+            params = {"name": "look", "arguments": {}}
+            body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+            request = urllib.request.Request(self.url, json.dumps(body).encode(), headers)
+            try:
+                with urllib.request.urlopen(request) as answer:
+                    return answer.read().decode()
+            except urllib.error.HTTPError as error:
+                with error:
+                    return "there is no session"
+
+        @tool
+        def respond(headers: dict[str, str] = {}, status: int = 200, body: str = "") -> str:
+            """Keeps a cookie.
+
+            Args:
+                headers: HTTP headers
+                status: an HTTP status
+                body: a body
+            """
+            COOKIES.extend(value for name, value in headers.items() if name == "set-cookie")
+            return "a"
+
+        return [look, respond]
 
 
 def long(prediction, answer):
@@ -233,6 +283,8 @@ async def test_some_attacks_are_held(tmp_path: Path) -> None:
             "follows",
             "an observation has 'greeting-'",
         ),
+        ("mcp (url): name another session", "Sessions", "an observation has 'left-by-another"),
+        ("mcp (url): a cookie for later sessions", "Sessions", "an observation has 'left-by-anot"),
         ("math_equal: many numbers", "long", "paid: 1.000, and a plain wrong answer earns 0.000"),
         ("math_equal: no number", "raises", "masked: the episode failed"),
         ("judge: ask for the verdict", "obeys", "paid: 1.000"),
@@ -243,8 +295,10 @@ async def test_attacks_work_on_weaker_parts(
 ) -> None:
     file = tmp_path / "weak.py"
     file.write_text(WEAK)
-    part = BY_NAME[name].part.label
-    verdicts = await played([name], tmp_path, weaker={part: f"{file}:{weaker}"})
+    spec: Any = f"{file}:{weaker}"
+    if weaker == "Sessions":
+        spec = {"name": spec, "url": MCP_URL}
+    verdicts = await played([name], tmp_path, weaker={BY_NAME[name].part.label: spec})
     assert verdicts[name].result == "broken"
     assert reason in verdicts[name].reason
 

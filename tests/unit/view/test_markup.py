@@ -262,6 +262,16 @@ def test_a_curve_stays_inside_its_frame(points: list[tuple[float, float]]) -> No
     assert "<x>" not in drawn
 
 
+@pytest.mark.parametrize("count", [1, 100])
+def test_a_curve_without_points_is_only_named_in_the_legend(count: int) -> None:
+    points = [(float(number), 0.5) for number in range(count)]
+    drawn = svg.curves(Chart("t", {"empty": (), "full": points}, y="reward"))
+    alone = svg.curves(Chart("t", {"full": points}, y="reward"))
+    assert drawn.count("<path") == alone.count("<path") > 0
+    assert "empty</span>" in drawn
+    assert "nothing to draw" in svg.curves(Chart("t", {"empty": ()}))
+
+
 def test_runs_are_found_in_folders_and_by_name(folder: Path) -> None:
     other = folder.parent / "more" / "hostile"
     (other / "trajectories").mkdir(parents=True)

@@ -20,9 +20,19 @@ import pytest
 from air.errors import ConfigError, InfrastructureError
 from air.rewards.answers import runner
 from air.rewards.answers.extraction import final_answer
-from air.rewards.answers.mathematics import compare, equal, math_equal, math_string_equal
+from air.rewards.answers.mathematics import (
+    MOST_DEPTH,
+    MOST_LEAVES,
+    MOST_PARTS,
+    compare,
+    equal,
+    math_equal,
+    math_string_equal,
+)
 from air.rewards.answers.quantities import Quantity, number, without_unit
 from air.rewards.answers.worker import can_be_paired, same_trees
+
+DOCS = Path(__file__).parents[4] / "docs" / "answers.md"
 
 
 def test_threads_compare_at_the_same_time() -> None:
@@ -55,6 +65,45 @@ def test_the_limits_hold_beside_a_pair_that_raises_an_exception() -> None:
 
 def test_a_part_that_is_known_to_be_wrong_decides_beside_a_part_that_cannot_be_compared() -> None:
     assert compare("(x+y, 1)", "((x+y+z+w)^{999}, 2)") is False
+
+
+def test_an_answer_with_too_many_parts_equals_only_the_same_text() -> None:
+    def listed(count: int, end: str = "") -> str:
+        return ", ".join(f"{number}{end}" for number in range(count))
+
+    assert compare(listed(MOST_PARTS), listed(MOST_PARTS, ".0")) is True
+    assert compare(listed(MOST_PARTS + 1), listed(MOST_PARTS + 1, ".0")) is None
+    assert compare(listed(MOST_PARTS + 1), listed(MOST_PARTS + 1)) is True
+
+
+def test_among_too_many_parts_inside_parts_no_expressions_are_compared() -> None:
+    def nested(count: int, start: str = "", end: str = "") -> str:
+        parts = [f"{start}{number}{end}" for number in range(count)]
+        inner = ["(" + ", ".join(parts[n : n + 5]) + ")" for n in range(0, count, 5)]
+        return "(" + ", ".join(inner) + ")"
+
+    assert compare(nested(MOST_LEAVES, "x+"), nested(MOST_LEAVES, end="+x")) is True
+    assert compare(nested(MOST_LEAVES + 1, "x+"), nested(MOST_LEAVES + 1, end="+x")) is None
+    assert compare(nested(MOST_LEAVES + 1), nested(MOST_LEAVES + 1, end=".0")) is True
+
+
+@pytest.mark.parametrize(
+    ("more", "equal_parts", "equal_terms"), [(0, True, True), (1, None, False)]
+)
+def test_brackets_that_are_nested_too_deeply_are_not_equal(
+    more: int, equal_parts: bool | None, equal_terms: bool | None
+) -> None:
+    depth = MOST_DEPTH + more
+    pairs = ["(" * depth + number + ", 2)" * depth for number in ("1", "1.0")]
+    assert compare(*pairs) is equal_parts
+    assert compare("1+x", "(" * depth + "x+1" + ")" * depth) is equal_terms
+
+
+def test_the_documentation_names_the_limits_on_parts() -> None:
+    text = " ".join(DOCS.read_text("utf-8").split())
+    assert f"more than {MOST_PARTS} parts" in text
+    assert f"more than {MOST_LEAVES} in all" in text
+    assert f"More than {MOST_DEPTH} brackets" in text
 
 
 def _seconds_of_copies(process: int) -> float:

@@ -15,6 +15,7 @@ from air.sandbox.contract.box import Box, BoxSpec
 from air.tools.mcp.in_box import ProgramChannel
 from air.tools.mcp.listing import listing
 from air.tools.mcp.server import Answer, Server, serving
+from tests.until import until
 
 HERE = Path(__file__).parent
 LONG = 120.0
@@ -164,6 +165,35 @@ async def test_the_agent_can_replace_the_program_and_only_fools_itself(box: Box)
             assert answer.error
             assert "its program has ended" in answer.text
         assert "mine" in answer.text
+
+
+async def test_the_end_of_a_program_between_calls_is_in_the_log(
+    box: Box, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(raw(box, "well")) as one:
+        connection = one._connection
+        assert connection is not None
+        await ended(box)
+        await until(lambda: not connection.alive)
+        assert await one.call("ask", {}, LONG) == Answer("the answer")
+    assert "'notes' is started or reached again: its program has ended (signal 9)" in caplog.text
+
+
+DIES = """
+import os, sys
+if not os.path.exists("began"):
+    open("began", "w").close()
+    sys.exit("early words")
+sys.exit(4)
+"""
+
+
+async def test_the_words_of_an_earlier_program_are_no_reason_for_a_later_end(box: Box) -> None:
+    await box.write("dies.py", DIES.encode())
+    one = server(box, "dies.py")
+    for reason in (r"\(exit 1\): early words", r"\(exit 4\)$"):
+        with pytest.raises(InfrastructureError, match=reason):
+            await one.start()
 
 
 async def test_the_end_of_the_box_is_no_answer_of_a_server(box: Box) -> None:

@@ -106,7 +106,10 @@ async def test_a_client_reaches_only_its_hosts(kind: Kind, hosts: list[str], why
 async def test_a_server_that_is_away_is_a_failure(kind: Kind) -> None:
     async with served(real(kind)) as one, serving(client(one, kind)) as notes:
         await one.stop()
-        with pytest.raises(InfrastructureError, match="the MCP server 'notes' cannot be used"):
+        with pytest.raises(
+            InfrastructureError,
+            match=r"the MCP server 'notes' cannot be used: .+ \(the last connection ended: .+\)",
+        ):
             await notes.call("add", {"text": "a"}, LONG)
         await one.start()
         assert not (await notes.call("add", {"text": "a"}, LONG)).error

@@ -17,7 +17,7 @@ import pytest
 from air.actions.base import Action, ToolCall
 from air.errors import ConfigError, InfrastructureError, MissingError, UsageError
 from air.worlds import sources
-from air.worlds.agentgym.environment import Unsendable
+from air.worlds.agentgym.environment import Environment, Unsendable
 from air.worlds.agentgym.environments import ENVIRONMENTS
 from air.worlds.agentgym.world import AgentGymWorld, data_id
 from tests.environment_server import FaultyServer
@@ -448,6 +448,12 @@ def test_every_environment_can_show_that_it_is_well(name: str) -> None:
     environment = ENVIRONMENTS[name]
     assert environment.probe_action or environment.probe_path
     assert all(environment.known)
+
+
+@pytest.mark.parametrize("left", [{}, {"probe_path": "/observation"}, {"known_actions": ("look",)}])
+def test_an_environment_that_cannot_show_that_it_is_well_is_refused(left: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"AgentGym environment e: has neither .* nor `probe_act"):
+        Environment("e", "Do.", range(1), range(1), 5, **left)
 
 
 def test_the_known_actions_of_weather_ask_each_of_its_services() -> None:
