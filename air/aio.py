@@ -10,7 +10,15 @@ import asyncio
 import contextvars
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -155,7 +163,7 @@ def cancelled_by_signals(on_further: Callable[[], None]) -> Iterator[None]:
         restore_signal_handlers(before)  # such as that of `asyncio.run` for Ctrl-C
 
 
-def restore_signal_handlers(before: Mapping[int, Any]) -> None:
+def restore_signal_handlers(before: Mapping[signal.Signals, Any]) -> None:
     """Installs the signal handlers `before`: those that `signal.signal` or `signal.getsignal` has returned,
     by the number of the signal. A handler None was installed by C code, and Python cannot install it again;
     such a signal gets its default effect."""

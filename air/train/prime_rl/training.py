@@ -80,8 +80,8 @@ class PrimeTraining:
         Raises InfrastructureError if prime-rl ends with an error. Raises UsageError if prime-rl still runs in
         this folder, because it was started by a process that has been killed. If the task is cancelled, or
         this process gets SIGINT (Ctrl-C) or SIGTERM, ends prime-rl and raises CancelledError; checkpoints are
-        kept. The second time, kills prime-rl. While the last checkpoint is converted, waits for the end of the
-        conversion before it raises CancelledError.
+        kept. The second time, kills prime-rl. If the last checkpoint is being converted, raises
+        CancelledError when that has ended.
         """
         if (done := self.result()) is not None:
             return done
