@@ -22,7 +22,7 @@ from air.train.config.embedded_config import ComputeConfig, EmbeddedConfig
 from air.train.config.overrides import MergedSettings
 from air.train.config.run_config import RunConfig
 from air.train.matrix.plan import single_taskset
-from air.train.prime_rl import run_file, schema
+from air.train.prime_rl import run_file, schema, shared_keys
 from air.train.prime_rl.throughput_inputs import DEFAULT_BATCH
 from air.train.prime_rl.training import PrimeTraining
 
@@ -34,7 +34,10 @@ _SET_BY_COEVOLUTION = {
     "output_dir": "set `output_dir` of the co-evolution (--output-dir)",
     "run.name": "set `name` of the co-evolution (--name)",
     "embedded.seed": "set `seed` of the co-evolution (--seed)",
-    "resume": "remove it; the same command continues a co-evolution",
+    **dict.fromkeys(
+        ("resume", "trainer.resume", "orchestrator.resume"),
+        "remove it; the same command continues a co-evolution",
+    ),
     **dict.fromkeys(
         (
             *("run.dir", "clean", "ckpt.output_dir", "trainer.ckpt.output_dir"),
@@ -48,8 +51,8 @@ _SET_BY_COEVOLUTION = {
     ),
 }
 """Maps each key that the user may set neither in the run files nor in the tables `settings`, because the
-co-evolution sets it for each training, to a text that says what the user can do instead. The last nine
-keys are prime-rl's. The co-evolution sets `model.name`, too, but a run file needs this key."""
+co-evolution sets it for each training, to a text that says what the user can do instead. Most of them are
+prime-rl's. The co-evolution sets `model.name`, too, but a run file needs this key."""
 
 
 @dataclass(frozen=True)
@@ -195,6 +198,26 @@ def _check_prime(view: run_file.PrimeView, merged: MergedSettings) -> None:
     for key, (wrong, problem, remedy) in problems.items():
         if wrong:
             raise ConfigError(problem, where=merged.place(key), remedy=remedy)
+    _check_parts(merged)
+
+
+def _check_parts(merged: MergedSettings) -> None:
+    """Raises ConfigError if prime-rl would refuse the settings of its parts, the trainer and the
+    orchestrator, when a training starts."""
+    for part in ("trainer", "orchestrator"):
+        if _table(merged.data, part).get("ckpt", {}) is None:
+            raise ConfigError(
+                "must not be unset, because the last checkpoint is the trained model",
+                where=merged.place(f"{part}.ckpt"),
+                remedy="remove it",
+            )
+    if (found := shared_keys.contradiction(merged.data)) is not None:
+        key, other = found
+        raise ConfigError(
+            f"differs from `{other}`, which prime-rl refuses",
+            where=merged.place(key),
+            remedy="remove it, or make them equal",
+        )
 
 
 def _table(data: Any, *keys: str) -> dict[str, Any]:

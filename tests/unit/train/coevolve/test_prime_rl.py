@@ -17,6 +17,7 @@ from air.train.coevolve.files import FILE
 from air.train.coevolve.plan import Plan, plan
 from air.train.coevolve.sides import free_device
 from air.train.config.coevolve_config import CoevolveConfig
+from air.train.prime_rl import schema, shared_keys
 from air.train.prime_rl.training import PrimeTraining
 from tests.e2e.train.test_coevolve import PROPOSALS, coevolve_toml, policies
 from tests.unit.train.coevolve.test_plan import config
@@ -133,6 +134,32 @@ def test_the_folder_belongs_to_its_engine_and_settings(prime_rl: None, tmp_path:
         ({"run": {"dir": "x"}}, "sets this key for each training — remove it"),
         ({"clean": True}, "sets this key for each training — remove it"),
         ({"trainer": {"optim": {"rate": 1}}}, r"`trainer\.optim\.rate`.*prime-rl 0\.8"),
+        ({"trainer": {"resume": {"step": 3}}}, "sets this key for each training — remove it"),
+        ({"trainer": {"ckpt": "None"}}, r"trainer\.ckpt: must not be unset.* — remove it"),
+        ({"orchestrator": {"ckpt": "None"}}, r"orchestrator\.ckpt: must not be unset"),
+        (
+            {"trainer": {"max_steps": 7}},
+            r"proposer\.settings: trainer\.max_steps: differs from `max_steps`, which prime-rl refuses — "
+            "remove it, or make them equal",
+        ),
+        ({"orchestrator": {"max_steps": 7}}, r"orchestrator\.max_steps: differs from `max_steps`"),
+        ({"trainer": {"ckpt": {"interval": 3}}}, "differs from `ckpt.interval`"),
+        (
+            {"trainer": {"model": {"seq_len": 16}}},
+            r"trainer\.model\.seq_len: differs from `seq_len`",
+        ),
+        (
+            {
+                "ckpt": {"interval": "None"},
+                "trainer": {"ckpt": {"interval": 3}},
+                "orchestrator": {"ckpt": {"interval": 4}},
+            },
+            r"trainer\.ckpt\.interval: differs from `orchestrator\.ckpt\.interval`",
+        ),
+        (
+            {"ckpt": "None", "orchestrator": {"ckpt": {"interval": 4}}},
+            r"orchestrator\.ckpt\.interval: differs from `trainer\.ckpt\.interval`",
+        ),
     ],
 )
 def test_what_a_round_cannot_hand_to_prime_rl_is_refused(
@@ -140,6 +167,39 @@ def test_what_a_round_cannot_hand_to_prime_rl_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=words):
         plan(by_prime_rl(tmp_path, settings=settings))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"trainer": {"max_steps": 7}, "max_steps": 7},
+        {"trainer": {"max_steps": "None"}, "orchestrator": {"ckpt": {"keep_last": 2}}},
+        {
+            "ckpt": "None",
+            "trainer": {"ckpt": {"interval": 3, "keep_last": 1}},
+            "orchestrator": {"ckpt": {"interval": 3}},
+        },
+    ],
+)
+def test_the_same_setting_in_several_tables_is_accepted(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    assert plan(by_prime_rl(tmp_path, settings=settings)).executor.engine == "prime-rl"
+
+
+def test_a_run_file_that_contradicts_itself_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("trainer.max_steps = 3\n")
+    side = {"model": "m", "run_files": ["configs/agent0/executor_prime_rl.toml", str(file)]}
+    with pytest.raises(ConfigError) as error:
+        plan(config(tmp_path, executor=side))
+    assert str(error.value).startswith(f"{file}: trainer.max_steps: differs from `max_steps`")
+
+
+def test_the_keys_that_prime_rl_copies_are_in_its_schema() -> None:
+    known = schema.keys("rl")
+    for key, copies in shared_keys.SHARED.items():
+        assert {key, *copies} <= set(known), key
 
 
 def test_compute_is_for_models_of_prime_rl(tmp_path: Path) -> None:
