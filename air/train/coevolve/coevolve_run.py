@@ -39,13 +39,13 @@ from air.train.coevolve.files import (
 )
 from air.train.coevolve.plan import Plan
 from air.train.coevolve.questions import select_rows
-from air.train.coevolve.sides import Side, Training, expanded
+from air.train.coevolve.sides import Side, Training, expanded, result
 from air.train.devices.device import give_back_memory
 from air.train.evaluation.local_model import loaded
 from air.train.evaluation.play import evaluate
 from air.train.evaluation.settings import Settings
 from air.train.loop import run_folder
-from air.train.matrix.training import OpenTrainingLog, last_checkpoint, train
+from air.train.matrix.training import OpenTrainingLog, train
 from air.train.prime_rl.training import PrimeTraining
 from air.worlds.proposals.comparison_threads import compare_in_thread
 from air.worlds.proposals.posed import read_rows
@@ -98,7 +98,7 @@ class CoevolveRun:
         if self._config.proposer.frozen:
             return model
         training = self._plan.proposer_run(number, model)
-        if (done := _result(training)) is not None:
+        if (done := result(training)) is not None:
             return str(done)
         async with AsyncExitStack() as stack:
             answers: Answerer = await stack.enter_async_context(self._executor(executor))
@@ -249,12 +249,15 @@ class CoevolveRun:
         return open_executor(model, settings, self._config.seed, tools=self._plan.tools)
 
     def _placed(self, settings: Settings, side: Side) -> Settings:
-        """Returns `settings`, with which the model of `side` plays, on a device that the proposer's training
-        by prime-rl does not use."""
-        device = self._plan.device(side)
-        if device is None:
+        """Returns a copy of `settings`, with which the model of `side` plays. In this copy, the model plays
+        on the first GPU of `Plan.gpus` that no other process has leased."""
+        chosen = self._plan.gpus(side)
+        if chosen is None:
             return settings
-        return replace(settings, compute=settings.compute.model_copy(update={"device": device}))
+        names = {"trainer_gpus": [gpu.uuid for gpu in chosen]}
+        envs = [env.model_copy(update=names) for env in settings.envs]
+        compute = settings.compute.model_copy(update={"device": "cuda"})
+        return replace(settings, envs=envs, compute=compute)
 
     def _write_posed(self, number: int, name: str, rows: Path) -> None:
         """Writes the file `name` into the folder of round `number`: the settings of a task in which the
@@ -270,13 +273,6 @@ class CoevolveRun:
     def _write(self, number: int, name: str, lines: Iterable[Mapping[str, Any]]) -> None:
         text = "".join(f"{json.dumps(line)}\n" for line in lines)
         paths.write_whole(self._folder(number) / name, text.encode())
-
-
-def _result(training: Training) -> Path | None:
-    """Returns the folder of the model that a training has made; None if the training is not finished."""
-    if isinstance(training, PrimeTraining):
-        return training.result()
-    return last_checkpoint(training)
 
 
 def _read(text: str, longest: int) -> dict[str, Any]:

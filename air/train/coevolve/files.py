@@ -23,6 +23,8 @@ JSON_FILE, TEXT_FILE = "report.json", "report.txt"
 ROUND = "round"
 """The beginning of the name of a round's folder; the number of the round follows."""
 PROPOSALS, ANSWERED, ROWS = "proposals.jsonl", "answered.jsonl", "rows.jsonl"
+STAGE_FILES = (PROPOSALS, ANSWERED, ROWS)
+"""The files that the stages of a round write, in order, apart from the two trainings and the evaluation."""
 PROPOSER, EXECUTOR, HELD_OUT = "proposer", "executor", "held_out"
 """The names of the folders in a round's folder: two trainings and the evaluation on held-out questions."""
 PAYMENT_FILE, SAMPLING_FILE = "payment.json", "sampling.json"

@@ -15,6 +15,7 @@ from typing import Any
 from air.env.config import ResearchEnvConfig
 from air.errors import ConfigError
 from air.sandbox.pool import gpus
+from air.sandbox.pool.gpus import Gpu
 from air.train.choose_engine import Engine, choose
 from air.train.config import overrides
 from air.train.config.coevolve_config import SideConfig
@@ -22,6 +23,7 @@ from air.train.config.embedded_config import ComputeConfig, EmbeddedConfig
 from air.train.config.overrides import MergedSettings
 from air.train.config.run_config import RunConfig
 from air.train.matrix.plan import single_taskset
+from air.train.matrix.training import last_checkpoint
 from air.train.prime_rl import run_file, schema, shared_keys
 from air.train.prime_rl.throughput_inputs import DEFAULT_BATCH
 from air.train.prime_rl.training import PrimeTraining
@@ -262,36 +264,57 @@ def _played(merged: MergedSettings, config: SideConfig, name: str) -> RunConfig:
     return _embedded(played, name)
 
 
-def free_device(training: Training, other: Side) -> str | None:
-    """Returns the device on which the model of `other` can play while `training` runs: a GPU that the
-    training does not use, as `cuda:N`. Returns None, which means the device in the settings of `other`, if
-    these name one, or if the embedded engine trains, which leases its GPU itself. Raises ConfigError if the
-    training by prime-rl leaves no GPU, or not the one that the settings name."""
+def free_gpus(training: Training, other: Side) -> list[Gpu] | None:
+    """Returns the GPUs on which the model of `other` can play while `training` runs: those visible to this
+    process that neither the training nor boxes (agents' sandboxes) use. Returns None, which means the device
+    in the settings of `other`, if these name one, or if the embedded engine trains, which leases its GPU
+    itself. Raises ConfigError if the training by prime-rl leaves no GPU, or not the one that the settings
+    name."""
     device = other.played.embedded.device
     if not isinstance(training, PrimeTraining) or device == "cpu":
         return None
+    unused = _unused(training, other)
+    names = [f"cuda:{gpu.index}" for gpu in unused]
+    if device.startswith("cuda:") and device in names:
+        return None
+    if device.startswith("cuda:") or not unused:
+        key = "compute.device" if other.engine == "prime-rl" else "settings.embedded.device"
+        raise ConfigError(
+            f"the {other.name} plays during a training by prime-rl, which leaves "
+            f"{', '.join(names) or 'no GPU'} for it",
+            where=f"{other.name}.{key}",
+            remedy=f"set it to {' or '.join([*names, 'cpu'])}, or train on fewer GPUs (deployment)",
+        )
+    return unused
+
+
+def preferred_gpus(training: Training, other: Side) -> list[Gpu] | None:
+    """Returns the GPUs on which the model of `other` plays best if it plays only before or after `training`:
+    those of `free_gpus`. On other GPUs, this process would keep some memory that prime-rl could use. Returns
+    None, which means the device in the settings of `other`, if these name one, if the embedded engine trains,
+    or if there are no such GPUs."""
+    device = other.played.embedded.device
+    if not isinstance(training, PrimeTraining) or device == "cpu" or device.startswith("cuda:"):
+        return None
+    return _unused(training, other) or None
+
+
+def _unused(training: PrimeTraining, other: Side) -> list[Gpu]:
     names = run_file.visible_devices()
     inventory = gpus.inventory()
     visible = gpus.select(names, inventory) if names else inventory if names is None else []
     (source,) = other.played.orchestrator.train.source
     own = getattr(source.env, "gpus", [])
     boxes = gpus.select(own, inventory) if own and own != "auto" else []
-    unused = [
-        f"cuda:{gpu.index}"
-        for gpu in training.placement().unused
-        if gpu in visible and gpu not in boxes
-    ]
-    if device.startswith("cuda:") and device in unused:
-        return None
-    if device.startswith("cuda:") or not unused:
-        key = "compute.device" if other.engine == "prime-rl" else "settings.embedded.device"
-        raise ConfigError(
-            f"the {other.name} plays before, after or during a training by prime-rl, which leaves "
-            f"{', '.join(unused) or 'no GPU'} for it",
-            where=f"{other.name}.{key}",
-            remedy=f"set it to {' or '.join([*unused, 'cpu'])}, or train on fewer GPUs (deployment)",
-        )
-    return unused[0]
+    unused = training.placement().unused
+    return [gpu for gpu in unused if gpu in visible and gpu not in boxes]
+
+
+def result(training: Training) -> Path | None:
+    """Returns the folder of the model that a training has made; None if the training is not finished."""
+    if isinstance(training, PrimeTraining):
+        return training.result()
+    return last_checkpoint(training)
 
 
 def expanded(model: str) -> str:
