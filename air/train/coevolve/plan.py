@@ -43,6 +43,7 @@ from air.train.coevolve.sides import (
 from air.train.config.coevolve_config import CoevolveConfig
 from air.train.evaluation.resumable_evaluation import Evaluation
 from air.train.evaluation.settings import Settings
+from air.train.loop import run_folder
 from air.train.prime_rl.training import PrimeTraining
 from air.worlds.proposals.posed import read_rows, tool_set
 
@@ -249,9 +250,8 @@ class Plan:
         file = self.folder / FILE
         identity = json.loads(json.dumps(self._identity()))
         try:
-            if file.is_file():
-                self._compare(_recorded(file, identity), identity)
-            elif self.folder.is_dir() and any(p.name != ".lock" for p in self.folder.iterdir()):
+            self.check_recorded()
+            if not file.is_file() and run_folder.has_content(self.folder):
                 raise UsageError(
                     "has something else in it", where=str(self.folder), remedy="give another --name"
                 )
@@ -262,6 +262,14 @@ class Plan:
                 where=str(self.folder),
                 remedy="give another --output-dir",
             ) from None
+
+    def check_recorded(self) -> None:
+        """Raises UsageError if the co-evolution's folder has a `coevolve.json` with other settings (only the
+        number of rounds may differ)."""
+        file = self.folder / FILE
+        if file.is_file():
+            identity = json.loads(json.dumps(self._identity()))
+            self._compare(_recorded(file, identity), identity)
 
     def _compare(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         for key in {**before, **now}:
