@@ -36,6 +36,8 @@ from air.train.coevolve.files import (
     PROPOSALS,
     ROWS,
     SAMPLING_FILE,
+    read_answered,
+    read_proposals,
 )
 from air.train.coevolve.plan import Plan
 from air.train.coevolve.questions import select_rows
@@ -101,6 +103,8 @@ class CoevolveRun:
         if (done := result(training)) is not None:
             return str(done)
         async with AsyncExitStack() as stack:
+            # If the executor's settings say `deterministic`, the training uses torch's deterministic
+            # algorithms, too, whatever its own settings say: both run in this process.
             answers: Answerer = await stack.enter_async_context(self._executor(executor))
             if not self._config.answers.tools:  # what a tool returns may change from call to call
                 answers = RememberingExecutor(answers)
@@ -146,10 +150,7 @@ class CoevolveRun:
         if (self._folder(number) / ANSWERED).is_file():
             return
         longest = self._config.payment.longest
-        lines = [
-            _read(value["text"], longest)
-            for _, value in json_lines.read(self._folder(number) / PROPOSALS, complete=True)
-        ]
+        lines = [_read(text, longest) for text in read_proposals(self._folder(number))]
         questions = list(dict.fromkeys(x["question"] for x in lines if "malformed" not in x))
         self._say(f"{self._place(number, 'answers')}: {len(questions)} different questions")
         answers = self._config.answers
@@ -180,7 +181,7 @@ class CoevolveRun:
         file = self._folder(number) / ROWS
         if file.is_file():
             return sum(1 for _ in json_lines.read(file, complete=True))
-        lines = [v for _, v in json_lines.read(self._folder(number) / ANSWERED, complete=True)]
+        lines = read_answered(self._folder(number))
         rows, _ = read_rows(self._plan.held_out_rows)
         held_out = {words(row.question) for row in rows}
         generation, payment = self._config.generation, self._config.payment
