@@ -10,7 +10,15 @@ import asyncio
 import contextvars
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, MutableMapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -124,8 +132,9 @@ async def while_connected(
 def cancelled_by_signals(on_further: Callable[[], None]) -> Iterator[None]:
     """Context manager: the first SIGINT or SIGTERM during the `with` block cancels the current asyncio task.
 
-    Each further signal only calls `on_further`, so that it does not disturb the cleanup. Has no effect
-    outside of the main thread, because only the main thread receives signals.
+    Each further signal only calls `on_further`, so that it does not disturb the cleanup. At the end, calls
+    `restore_signal_handlers`. Has no effect outside of the main thread, because only the main thread receives
+    signals.
     """
     task = asyncio.current_task()
     assert task is not None
@@ -149,6 +158,14 @@ def cancelled_by_signals(on_further: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number in before:
             loop.remove_signal_handler(number)
-            signal.signal(number, handler)  # such as that of `asyncio.run` for Ctrl-C
+        restore_signal_handlers(before)  # such as that of `asyncio.run` for Ctrl-C
+
+
+def restore_signal_handlers(before: Mapping[signal.Signals, Any]) -> None:
+    """Installs the signal handlers `before`: those that `signal.signal` or `signal.getsignal` has returned,
+    by the number of the signal. A handler None was installed by C code, and Python cannot install it again;
+    such a signal gets its default effect."""
+    for number, handler in before.items():
+        signal.signal(number, signal.SIG_DFL if handler is None else handler)

@@ -70,12 +70,22 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
+_UNFINISHED = ".new-"
+"""How the names of files begin that `write_whole` has not finished."""
+
+
+def is_unfinished(path: Path) -> bool:
+    """Returns whether the file at `path` is one that `write_whole` has not finished, for example because its
+    process was killed."""
+    return path.name.startswith(_UNFINISHED)
+
+
 def write_whole(target: Path, data: bytes, *, mode: int = 0o666) -> None:
     """Writes a file atomically: other processes see the old file or the whole new one, never a part of it.
     Creates the file's folder if necessary. `mode` is the file's permissions before the umask."""
     target.parent.mkdir(parents=True, exist_ok=True)
     new = target.with_name(
-        f".new-{os.urandom(8).hex()}"
+        f"{_UNFINISHED}{os.urandom(8).hex()}"
     )  # `tempfile` would let only its user read it
     try:
         new.touch(mode)

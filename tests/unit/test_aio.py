@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
@@ -107,3 +109,47 @@ async def test_work_in_a_thread_has_the_callers_context_and_its_errors_are_raise
         assert await run_in_thread(pool, name.get, lambda: None) == "mine"
         with pytest.raises(ValueError, match="it failed"):
             await run_in_thread(pool, fail, lambda: None)
+
+
+WITH_A_HANDLER_OF_C = """
+import asyncio, ctypes, importlib.util, signal, sys
+from pathlib import Path
+from air.aio import cancelled_by_signals
+from air.train.loop.sft_run import _stop_requests
+from air.train.prime_rl.launcher_process import supervise
+
+libc = ctypes.CDLL(None)
+libc.signal.argtypes, libc.signal.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
+
+def install():
+    libc.signal(signal.SIGTERM, ctypes.cast(libc.abs, ctypes.c_void_p))
+    # Python asks for the handlers of C code when this module is executed.
+    spec = importlib.util.find_spec("_signal")
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    assert signal.getsignal(signal.SIGTERM) is None
+
+async def main():
+    with cancelled_by_signals(lambda: None):
+        pass
+
+def work(kind):
+    if kind == "task":
+        asyncio.run(main())
+    elif kind == "sft":
+        with _stop_requests():
+            pass
+    else:
+        assert supervise(["true"], {}, Path("none")) == 0
+
+install()
+work(sys.argv[1])
+assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+"""
+
+
+@pytest.mark.parametrize("kind", ["task", "sft", "prime-rl"])
+def test_a_signal_handler_of_c_code_is_no_error(kind: str) -> None:
+    """Such as that of a program that embeds Python."""
+    argv = [sys.executable, "-c", WITH_A_HANDLER_OF_C, kind]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

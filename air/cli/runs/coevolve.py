@@ -49,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.report:
         resumable.check_begun(planned, FILE, "co-evolution")
+        planned.check_recorded()  # the report would be computed with the settings of this command
         return _show(planned)
     planned.check()
     return _run(planned)

@@ -123,7 +123,8 @@ def _compared(request: bytes) -> Outcome:
         return Outcome(bool(reply["equal"]), reply["seconds"])
     if status in _OF_THE_EXPRESSION:
         return Outcome(None, reply["seconds"])
-    raise InfrastructureError(f"the process of a comparison ended with status {status}")
+    reason = f": {reply['error']}" if reply["error"] else ""
+    raise InfrastructureError(f"the process of a comparison ended with status {status}{reason}")
 
 
 def check_installed() -> None:

@@ -7,8 +7,9 @@ fork are limited, because the evaluation of an expression may never end. Reachin
 A request has `gold` and `prediction` (two trees of parts, see `Tree`), `gold_leaves` and `prediction_leaves`
 (their expressions, each as LaTeX and the number of digits to which it was rounded, or null), `known` (for
 each pair of expressions whether the two are equal, or null) and `seconds` (the limit of CPU time). The
-response is `{"equal": …}`, or `{"status": …}` with the exit status of a fork that did not succeed. Both also
-have `seconds`, the CPU time that the fork needed.
+response is `{"equal": …}`, or `{"status": …, "error": …}` with the exit status of a fork that did not
+succeed, and the error in this program, if there was one, as a line of text. Both also have `seconds`, the CPU
+time that the fork needed.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import os
 import resource
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -30,6 +32,8 @@ parts has no meaning if the last word of the kind is `set` or `union`."""
 ADDRESS_BYTES = 2**31
 _FAILED = 2
 """The exit status of a fork in which this program failed."""
+_ERROR_CHARACTERS = 500
+"""The largest number of characters of an error's message in a response."""
 _DIGITS = 40
 """The number of decimal digits to which the values of two expressions are computed before they are
 compared."""
@@ -46,12 +50,28 @@ def main() -> None:
         signal.SIGINT, signal.SIG_IGN
     )  # Ctrl-C is for the parent, which ends this process
     logging.disable()
-    import math_verify  # noqa: F401  # so that every fork has it
+    problem = ""
+    try:
+        import math_verify  # noqa: F401  # so that every fork has it
 
-    _same(("x + 1", None), ("1 + x", None))  # so that every fork has the parser's tables
+        _same(("x + 1", None), ("1 + x", None))  # so that every fork has the parser's tables
+    except Exception as error:  # of any kind, such as an incomplete installation
+        problem = _described(error)
     for line in sys.stdin.buffer:
-        sys.stdout.buffer.write(_in_a_copy(json.loads(line)))
+        sys.stdout.buffer.write(_failed(problem) if problem else _in_a_copy(json.loads(line)))
         sys.stdout.buffer.flush()
+
+
+def _described(error: BaseException) -> str:
+    """Returns the type and message of an error, and where it was raised, as one line of text."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    message = repr(str(error)[:_ERROR_CHARACTERS])  # on one line, without control characters
+    return f"{type(error).__name__}: {message} ({place.filename}, line {place.lineno})"
+
+
+def _failed(problem: str) -> bytes:
+    """Returns the response to a request if this program has failed, as a line of JSON."""
+    return json.dumps({"status": _FAILED, "error": problem, "seconds": 0.0}).encode() + b"\n"
 
 
 def _in_a_copy(request: dict[str, Any]) -> bytes:
@@ -63,6 +83,8 @@ def _in_a_copy(request: dict[str, Any]) -> bytes:
         try:
             os.close(reader)
             status = _child(request, writer)
+        except BaseException as error:  # of any kind; `os._exit` prints no error
+            os.write(writer, _described(error).encode("utf-8", "replace"))
         finally:
             os._exit(status)
     os.close(writer)
@@ -70,7 +92,8 @@ def _in_a_copy(request: dict[str, Any]) -> bytes:
         reply = pipe.read()
     _, ended, usage = os.wait4(child, 0)
     status = os.waitstatus_to_exitcode(ended)
-    response = {"status": status} if status else json.loads(reply)
+    failure = {"status": status, "error": reply.decode("utf-8", "replace")}
+    response = failure if status else json.loads(reply)
     response["seconds"] = usage.ru_utime + usage.ru_stime
     return json.dumps(response).encode() + b"\n"
 

@@ -36,16 +36,18 @@ from air.train.coevolve.files import (
     PROPOSALS,
     ROWS,
     SAMPLING_FILE,
+    read_answered,
+    read_proposals,
 )
 from air.train.coevolve.plan import Plan
 from air.train.coevolve.proposal_selection import select_rows
-from air.train.coevolve.sides import Side, Training, expanded
+from air.train.coevolve.sides import Side, Training, expanded, result
 from air.train.devices.device import give_back_memory
 from air.train.evaluation.local_model import loaded
 from air.train.evaluation.play import evaluate
 from air.train.evaluation.settings import Settings
 from air.train.loop import run_folder
-from air.train.matrix.training import OpenTrainingLog, last_checkpoint, train
+from air.train.matrix.training import OpenTrainingLog, train
 from air.train.prime_rl.training import PrimeTraining
 from air.worlds.proposals.comparison_threads import compare_in_thread
 from air.worlds.proposals.posed import read_rows
@@ -98,9 +100,11 @@ class CoevolveRun:
         if self._config.proposer.frozen:
             return model
         training = self._plan.proposer_run(number, model)
-        if (done := _result(training)) is not None:
+        if (done := result(training)) is not None:
             return str(done)
         async with AsyncExitStack() as stack:
+            # If the executor's settings say `deterministic`, the training uses torch's deterministic
+            # algorithms, too, whatever its own settings say: both run in this process.
             answers: Answerer = await stack.enter_async_context(self._executor(executor))
             if not self._config.answers.tools:  # what a tool returns may change from call to call
                 answers = RememberingExecutor(answers)
@@ -146,10 +150,7 @@ class CoevolveRun:
         if (self._folder(number) / ANSWERED).is_file():
             return
         longest = self._config.payment.longest
-        lines = [
-            _read(value["text"], longest)
-            for _, value in json_lines.read(self._folder(number) / PROPOSALS, complete=True)
-        ]
+        lines = [_read(text, longest) for text in read_proposals(self._folder(number))]
         questions = list(dict.fromkeys(x["question"] for x in lines if "malformed" not in x))
         self._say(f"{self._place(number, 'answers')}: {len(questions)} different questions")
         answers = self._config.answers
@@ -180,7 +181,7 @@ class CoevolveRun:
         file = self._folder(number) / ROWS
         if file.is_file():
             return sum(1 for _ in json_lines.read(file, complete=True))
-        lines = [v for _, v in json_lines.read(self._folder(number) / ANSWERED, complete=True)]
+        lines = read_answered(self._folder(number))
         rows, _ = read_rows(self._plan.held_out_rows)
         held_out = {words(row.question) for row in rows}
         generation, payment = self._config.generation, self._config.payment
@@ -249,12 +250,15 @@ class CoevolveRun:
         return open_executor(model, settings, self._config.seed, tools=self._plan.tools)
 
     def _placed(self, settings: Settings, side: Side) -> Settings:
-        """Returns `settings`, with which the model of `side` plays, on a device that the proposer's training
-        by prime-rl does not use."""
-        device = self._plan.device(side)
-        if device is None:
+        """Returns a copy of `settings`, with which the model of `side` plays. In this copy, the model plays
+        on the first GPU of `Plan.gpus` that no other process has leased."""
+        chosen = self._plan.gpus(side)
+        if chosen is None:
             return settings
-        return replace(settings, compute=settings.compute.model_copy(update={"device": device}))
+        names = {"trainer_gpus": [gpu.uuid for gpu in chosen]}
+        envs = [env.model_copy(update=names) for env in settings.envs]
+        compute = settings.compute.model_copy(update={"device": "cuda"})
+        return replace(settings, envs=envs, compute=compute)
 
     def _write_posed(self, number: int, name: str, rows: Path) -> None:
         """Writes the file `name` into the folder of round `number`: the settings of a task in which the
@@ -270,13 +274,6 @@ class CoevolveRun:
     def _write(self, number: int, name: str, lines: Iterable[Mapping[str, Any]]) -> None:
         text = "".join(f"{json.dumps(line)}\n" for line in lines)
         paths.write_whole(self._folder(number) / name, text.encode())
-
-
-def _result(training: Training) -> Path | None:
-    """Returns the folder of the model that a training has made; None if the training is not finished."""
-    if isinstance(training, PrimeTraining):
-        return training.result()
-    return last_checkpoint(training)
 
 
 def _read(text: str, longest: int) -> dict[str, Any]:

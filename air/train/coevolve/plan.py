@@ -18,6 +18,7 @@ from typing import Any
 from air import paths
 from air.errors import UsageError
 from air.rewards.proposals.agreement import check_equality
+from air.sandbox.pool.gpus import Gpu
 from air.tools import ToolSet, load
 from air.train.coevolve.files import (
     EXECUTOR,
@@ -29,11 +30,20 @@ from air.train.coevolve.files import (
     PROPOSER,
     ROUND,
     ROWS,
+    STAGE_FILES,
 )
-from air.train.coevolve.sides import Side, Training, free_device, read_side
+from air.train.coevolve.sides import (
+    Side,
+    Training,
+    free_gpus,
+    preferred_gpus,
+    read_side,
+    result,
+)
 from air.train.config.coevolve_config import CoevolveConfig
 from air.train.evaluation.resumable_evaluation import Evaluation
 from air.train.evaluation.settings import Settings
+from air.train.loop import run_folder
 from air.train.prime_rl.training import PrimeTraining
 from air.worlds.proposals.posed import read_rows, tool_set
 
@@ -155,17 +165,49 @@ class Plan:
 
     def check(self) -> None:
         """Checks that the held-out questions, the executor's tools and the packages that compare answers can
-        be used. If prime-rl trains a model, also checks that it can, with tasks like those of a round. Raises
-        MissingError or ConfigError otherwise."""
+        be used. If prime-rl must still train a model, also checks that it can, with tasks like those of a
+        round. Raises MissingError or ConfigError otherwise. Checks nothing if all rounds are finished, since
+        only the report remains to be written then."""
+        if self.is_finished():
+            return
         check_equality(self.config.answers.equality)
         read_rows(self.held_out_rows)
         self.tools  # noqa: B018 (loads them)
         if self.config.rounds:
             self._check_prime_rl()
 
+    def is_finished(self) -> bool:
+        """Returns whether the stages of all rounds are finished. The report may still be missing."""
+        numbers = range(self.config.rounds + 1)
+        return (
+            all((self.round_folder(n) / x).is_file() for n in numbers for x in STAGE_FILES)
+            and self._are_trained(self.proposer)
+            and self._are_trained(self.executor)
+            and not any(any(self._missing(number).values()) for number in numbers)
+        )
+
+    def _missing(self, number: int) -> dict[str, int]:
+        # The model does not matter for the number of recorded episodes.
+        return self.held_out(number, "").missing(self.config.held_out.episodes)
+
+    def _are_trained(self, side: Side) -> bool:
+        """Returns whether all trainings of `side` are finished. A round without rows has no training of the
+        executor."""
+        if side.config.frozen:
+            return True
+        for number in range(1, self.config.rounds + 1):
+            rows = self.round_folder(number) / ROWS
+            is_skipped = side is self.executor and rows.is_file() and not rows.stat().st_size
+            if (
+                not is_skipped
+                and result(self._training(side, number, "", "posed:later", 1)) is None
+            ):
+                return False
+        return True
+
     def _check_prime_rl(self) -> None:
-        """Raises MissingError or ConfigError if prime-rl cannot run a training of this co-evolution, or if it
-        leaves no device to play on."""
+        """Raises MissingError or ConfigError if prime-rl cannot run a remaining training of this
+        co-evolution, or if it leaves no device to play on."""
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "task.json"
             tasks = {
@@ -173,22 +215,25 @@ class Plan:
                 f"posed:{file}": (self.executor, self.posed(self.held_out_rows)),
             }
             for task, (side, settings) in tasks.items():
-                if side.config.frozen or side.engine != "prime-rl":
+                if side.engine != "prime-rl" or self._are_trained(side):
                     continue
                 file.write_text(json.dumps(settings))
                 training = side.training(self.folder, side.config.model, task, 1, 0)
                 assert isinstance(training, PrimeTraining)
                 training.check()
         for side in (self.proposer, self.executor):
-            self.device(side)
+            self.gpus(side)
 
-    def device(self, side: Side) -> str | None:
-        """Returns the device on which this process plays with the model of `side`. None: as its settings say.
-        Raises ConfigError if the proposer's training by prime-rl, during which the executor plays, leaves no
-        such device (see `free_device`)."""
-        if self.proposer.config.frozen:
+    def gpus(self, side: Side) -> list[Gpu] | None:
+        """Returns the GPUs on one of which this process plays with the model of `side`. None: the device in
+        the side's settings. The executor plays during the proposer's training, so if prime-rl does this
+        training, the executor gets the GPUs that it leaves (see `free_gpus`). The proposer plays only between
+        trainings, so these GPUs are only preferred. Raises ConfigError if there is no GPU for the
+        executor."""
+        if self.proposer.config.frozen or not self.config.rounds:
             return None
-        return free_device(self.proposer_run(0, self.proposer.config.model), side)
+        training = self.proposer_run(0, self.proposer.config.model)
+        return (preferred_gpus if side is self.proposer else free_gpus)(training, side)
 
     @functools.cached_property
     def tools(self) -> ToolSet:
@@ -205,9 +250,8 @@ class Plan:
         file = self.folder / FILE
         identity = json.loads(json.dumps(self._identity()))
         try:
-            if file.is_file():
-                self._compare(_recorded(file, identity), identity)
-            elif self.folder.is_dir() and any(p.name != ".lock" for p in self.folder.iterdir()):
+            self.check_recorded()
+            if not file.is_file() and run_folder.has_content(self.folder):
                 raise UsageError(
                     "has something else in it", where=str(self.folder), remedy="give another --name"
                 )
@@ -218,6 +262,14 @@ class Plan:
                 where=str(self.folder),
                 remedy="give another --output-dir",
             ) from None
+
+    def check_recorded(self) -> None:
+        """Raises UsageError if the co-evolution's folder has a `coevolve.json` with other settings (only the
+        number of rounds may differ)."""
+        file = self.folder / FILE
+        if file.is_file():
+            identity = json.loads(json.dumps(self._identity()))
+            self._compare(_recorded(file, identity), identity)
 
     def _compare(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         for key in {**before, **now}:

@@ -13,7 +13,14 @@ from air import json_lines, paths
 from air.rewards.proposals.agreement import Agreement, Definition, agreement, equal_answers, p_hat
 from air.rewards.proposals.novelty import MOST_TEXTS, clusters
 from air.rewards.proposals.proposer_reward import REWARDS, Proposal, Weights
-from air.train.coevolve.files import ANSWERED, JSON_FILE, PROPOSER, ROWS, TEXT_FILE
+from air.train.coevolve.files import (
+    ANSWERED,
+    JSON_FILE,
+    PROPOSER,
+    ROWS,
+    TEXT_FILE,
+    read_answered,
+)
 from air.train.coevolve.plan import Plan
 from air.train.config.coevolve_config import CoevolveConfig
 from air.train.loop import run_folder
@@ -40,7 +47,7 @@ def report(plan: Plan) -> dict[str, Any]:
 
 def _round(plan: Plan, number: int) -> dict[str, Any]:
     folder = plan.round_folder(number)
-    lines = [value for _, value in json_lines.read(folder / ANSWERED, complete=True)]
+    lines = read_answered(folder)
     rows = sum(1 for _ in json_lines.read(folder / ROWS)) if (folder / ROWS).is_file() else None
     played = [one.success or 0.0 for one in plan.held_out(number, "").episodes()]
     accuracy = interval([played]) if played else None
@@ -49,7 +56,7 @@ def _round(plan: Plan, number: int) -> dict[str, Any]:
     return {
         **of_proposals(lines, plan.config),
         "kept": rows,
-        "kept_share": None if rows is None else rows / len(lines),
+        "kept_share": None if rows is None or not lines else rows / len(lines),
         "held_out": None
         if accuracy is None
         else {

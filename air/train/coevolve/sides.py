@@ -15,6 +15,7 @@ from typing import Any
 from air.env.config import ResearchEnvConfig
 from air.errors import ConfigError
 from air.sandbox.pool import gpus
+from air.sandbox.pool.gpus import Gpu
 from air.train.choose_engine import Engine, choose
 from air.train.config import overrides
 from air.train.config.coevolve_config import SideConfig
@@ -22,7 +23,8 @@ from air.train.config.embedded_config import ComputeConfig, EmbeddedConfig
 from air.train.config.overrides import MergedSettings
 from air.train.config.run_config import RunConfig
 from air.train.matrix.plan import single_taskset
-from air.train.prime_rl import run_file, schema
+from air.train.matrix.training import last_checkpoint
+from air.train.prime_rl import run_file, schema, shared_keys
 from air.train.prime_rl.throughput_inputs import DEFAULT_BATCH
 from air.train.prime_rl.training import PrimeTraining
 
@@ -34,7 +36,10 @@ _SET_BY_COEVOLUTION = {
     "output_dir": "set `output_dir` of the co-evolution (--output-dir)",
     "run.name": "set `name` of the co-evolution (--name)",
     "embedded.seed": "set `seed` of the co-evolution (--seed)",
-    "resume": "remove it; the same command continues a co-evolution",
+    **dict.fromkeys(
+        ("resume", "trainer.resume", "orchestrator.resume"),
+        "remove it; the same command continues a co-evolution",
+    ),
     **dict.fromkeys(
         (
             *("run.dir", "clean", "ckpt.output_dir", "trainer.ckpt.output_dir"),
@@ -48,8 +53,8 @@ _SET_BY_COEVOLUTION = {
     ),
 }
 """Maps each key that the user may set neither in the run files nor in the tables `settings`, because the
-co-evolution sets it for each training, to a text that says what the user can do instead. The last nine
-keys are prime-rl's. The co-evolution sets `model.name`, too, but a run file needs this key."""
+co-evolution sets it for each training, to a text that says what the user can do instead. Most of them are
+prime-rl's. The co-evolution sets `model.name`, too, but a run file needs this key."""
 
 
 @dataclass(frozen=True)
@@ -202,6 +207,26 @@ def _check_prime(view: run_file.PrimeView, merged: MergedSettings) -> None:
     for key, (wrong, problem, remedy) in problems.items():
         if wrong:
             raise ConfigError(problem, where=merged.place(key), remedy=remedy)
+    _check_parts(merged)
+
+
+def _check_parts(merged: MergedSettings) -> None:
+    """Raises ConfigError if prime-rl would refuse the settings of its parts, the trainer and the
+    orchestrator, when a training starts."""
+    for part in ("trainer", "orchestrator"):
+        if _table(merged.data, part).get("ckpt", {}) is None:
+            raise ConfigError(
+                "must not be unset, because the last checkpoint is the trained model",
+                where=merged.place(f"{part}.ckpt"),
+                remedy="remove it",
+            )
+    if (found := shared_keys.contradiction(merged.data)) is not None:
+        key, other = found
+        raise ConfigError(
+            f"differs from `{other}`, which prime-rl refuses",
+            where=merged.place(key),
+            remedy="remove it, or make them equal",
+        )
 
 
 def _table(data: Any, *keys: str) -> dict[str, Any]:
@@ -246,36 +271,57 @@ def _played(merged: MergedSettings, config: SideConfig, name: str) -> RunConfig:
     return _embedded(played, name)
 
 
-def free_device(training: Training, other: Side) -> str | None:
-    """Returns the device on which the model of `other` can play while `training` runs: a GPU that the
-    training does not use, as `cuda:N`. Returns None, which means the device in the settings of `other`, if
-    these name one, or if the embedded engine trains, which leases its GPU itself. Raises ConfigError if the
-    training by prime-rl leaves no GPU, or not the one that the settings name."""
+def free_gpus(training: Training, other: Side) -> list[Gpu] | None:
+    """Returns the GPUs on which the model of `other` can play while `training` runs: those visible to this
+    process that neither the training nor boxes (agents' sandboxes) use. Returns None, which means the device
+    in the settings of `other`, if these name one, or if the embedded engine trains, which leases its GPU
+    itself. Raises ConfigError if the training by prime-rl leaves no GPU, or not the one that the settings
+    name."""
     device = other.played.embedded.device
     if not isinstance(training, PrimeTraining) or device == "cpu":
         return None
+    unused = _unused(training, other)
+    names = [f"cuda:{gpu.index}" for gpu in unused]
+    if device.startswith("cuda:") and device in names:
+        return None
+    if device.startswith("cuda:") or not unused:
+        key = "compute.device" if other.engine == "prime-rl" else "settings.embedded.device"
+        raise ConfigError(
+            f"the {other.name} plays during a training by prime-rl, which leaves "
+            f"{', '.join(names) or 'no GPU'} for it",
+            where=f"{other.name}.{key}",
+            remedy=f"set it to {' or '.join([*names, 'cpu'])}, or train on fewer GPUs (deployment)",
+        )
+    return unused
+
+
+def preferred_gpus(training: Training, other: Side) -> list[Gpu] | None:
+    """Returns the GPUs on which the model of `other` plays best if it plays only before or after `training`:
+    those of `free_gpus`. On other GPUs, this process would keep some memory that prime-rl could use. Returns
+    None, which means the device in the settings of `other`, if these name one, if the embedded engine trains,
+    or if there are no such GPUs."""
+    device = other.played.embedded.device
+    if not isinstance(training, PrimeTraining) or device == "cpu" or device.startswith("cuda:"):
+        return None
+    return _unused(training, other) or None
+
+
+def _unused(training: PrimeTraining, other: Side) -> list[Gpu]:
     names = run_file.visible_devices()
     inventory = gpus.inventory()
     visible = gpus.select(names, inventory) if names else inventory if names is None else []
     (source,) = other.played.orchestrator.train.source
     own = getattr(source.env, "gpus", [])
     boxes = gpus.select(own, inventory) if own and own != "auto" else []
-    unused = [
-        f"cuda:{gpu.index}"
-        for gpu in training.placement().unused
-        if gpu in visible and gpu not in boxes
-    ]
-    if device.startswith("cuda:") and device in unused:
-        return None
-    if device.startswith("cuda:") or not unused:
-        key = "compute.device" if other.engine == "prime-rl" else "settings.embedded.device"
-        raise ConfigError(
-            f"the {other.name} plays before, after or during a training by prime-rl, which leaves "
-            f"{', '.join(unused) or 'no GPU'} for it",
-            where=f"{other.name}.{key}",
-            remedy=f"set it to {' or '.join([*unused, 'cpu'])}, or train on fewer GPUs (deployment)",
-        )
-    return unused[0]
+    unused = training.placement().unused
+    return [gpu for gpu in unused if gpu in visible and gpu not in boxes]
+
+
+def result(training: Training) -> Path | None:
+    """Returns the folder of the model that a training has made; None if the training is not finished."""
+    if isinstance(training, PrimeTraining):
+        return training.result()
+    return last_checkpoint(training)
 
 
 def expanded(model: str) -> str:

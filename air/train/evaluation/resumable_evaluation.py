@@ -24,6 +24,7 @@ from air.tasks import splits
 from air.train.evaluation.episode_scores import EpisodeScores
 from air.train.evaluation.play import evaluate
 from air.train.evaluation.settings import Settings
+from air.train.loop import run_folder
 from air.train.loop.rollout import Rollout
 from air.trajectories.outcome import read_outcome
 
@@ -140,7 +141,7 @@ class Evaluation:
                 if _read(file) != json.loads(text):
                     raise self._other()
                 return
-            if self.folder.is_dir() and any(path.name != ".lock" for path in self.folder.iterdir()):
+            if run_folder.has_content(self.folder):
                 raise self._other()
             paths.write_whole(file, f"{text}\n".encode())
         except OSError as error:
@@ -151,10 +152,14 @@ class Evaluation:
             ) from None
 
     def fits(self) -> bool:
-        """Whether the evaluation can use its folder: the folder does not exist yet, or belongs to an
-        evaluation of the same model with the same settings."""
+        """Whether the evaluation can use its folder: the folder does not exist yet, is empty, or belongs to
+        an evaluation of the same model with the same settings."""
         file = self.folder / FILE
-        return not self.folder.exists() or (file.is_file() and _read(file) == self._identity())
+        if file.is_file():
+            return bool(_read(file) == self._identity())
+        return not self.folder.exists() or (
+            self.folder.is_dir() and not run_folder.has_content(self.folder)
+        )
 
     def _other(self) -> UsageError:
         return UsageError(

@@ -370,7 +370,8 @@ async def play_many(
     two tasks, the first is played twice.
 
     The sampling seed of each episode is derived from `seed` and from the seed of its task, which must be a
-    task of air. If `seed` is None, episodes have no sampling seed."""
+    task of air. If `seed` is None, episodes have no sampling seed. Raises ValueError if `seed` is given and a
+    task would be played more than once: the episodes would be copies of each other."""
     if isinstance(each, Mapping):
         prompts_of: dict[str, list[vf.Task]] = {}
         for task in source.tasks:
@@ -383,6 +384,8 @@ async def play_many(
         ]
     else:
         wanted = source.tasks * each
+    if seed is not None and len({id(task) for task in wanted}) < len(wanted):
+        raise ValueError("a sampling seed would be used twice for the same task")
 
     def own(data: Any) -> vf.ModelContext:
         return ctx if seed is None else seeded(ctx, f"{seed} {data.seed}")

@@ -163,6 +163,14 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
+def has_content(folder: Path) -> bool:
+    """Returns whether a folder exists and contains anything else than a lock file and files that a killed
+    process has not finished."""
+    if not folder.is_dir():
+        return False
+    return any(p.name != _LOCK_FILE and not paths.is_unfinished(p) for p in folder.iterdir())
+
+
 def in_use(folder: Path) -> bool:
     """Returns whether a process has locked the run's folder, that is, whether the run is still in
     progress."""

@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any
 
 from air import json_lines, paths
+from air.aio import restore_signal_handlers
 from air.errors import MissingError, UsageError
 from air.train.config import overrides
 from air.train.config.sft_config import SFTRunConfig
@@ -216,16 +217,14 @@ def _stop_requests() -> Iterator[Callable[[], bool]]:
 
     def note(number: int, _: FrameType | None) -> None:
         requests.append(number)
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        restore_signal_handlers(before)
 
     for number in before:
         signal.signal(number, note)
     try:
         yield lambda: bool(requests)
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        restore_signal_handlers(before)
 
 
 def _expanded(name: str) -> str | Path:

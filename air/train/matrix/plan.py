@@ -25,6 +25,7 @@ from air.train.config.matrix_config import BASE, MatrixConfig
 from air.train.config.run_config import RunConfig
 from air.train.evaluation.resumable_evaluation import Evaluation
 from air.train.evaluation.settings import Settings, with_default_turn_limit
+from air.train.loop import run_folder
 from air.train.matrix.files import CELLS, FILE, RUNS
 
 _SET_BY_MATRIX = {
@@ -116,7 +117,7 @@ class Plan:
         try:
             if file.is_file():
                 self._continue(_read(file), identity)
-            elif self.folder.is_dir() and any(p.name != ".lock" for p in self.folder.iterdir()):
+            elif run_folder.has_content(self.folder):
                 raise UsageError(
                     "has something else in it", where=str(self.folder), remedy="give another --name"
                 )

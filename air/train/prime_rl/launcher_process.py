@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
+from air.aio import restore_signal_handlers
 from air.env.failure_breaker import opened
 
 INTERRUPTED = 130
@@ -183,8 +184,7 @@ def supervise(
             process.wait(LOOK)
     finally:
         process.end()
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        restore_signal_handlers(before)
     return INTERRUPTED if received else process.exit_code
 
 

@@ -80,21 +80,21 @@ class PrimeTraining:
         Raises InfrastructureError if prime-rl ends with an error. Raises UsageError if prime-rl still runs in
         this folder, because it was started by a process that has been killed. If the task is cancelled, or
         this process gets SIGINT (Ctrl-C) or SIGTERM, ends prime-rl and raises CancelledError; checkpoints are
-        kept. The second time, kills prime-rl.
+        kept. The second time, kills prime-rl. If the last checkpoint is being converted, raises
+        CancelledError when that has ended.
         """
         if (done := self.result()) is not None:
             return done
-        with self._locked() as lock:
+        task = asyncio.current_task()
+        assert task is not None
+
+        def cancel_again() -> None:
+            task.cancel()
+
+        with self._locked() as lock, cancelled_by_signals(cancel_again):
             if not self._has(self._steps, "trainer"):
                 await self._train(lock, say)
-            say("prime-rl: converts the last checkpoint")
-            merging = asyncio.ensure_future(asyncio.to_thread(self._merge))
-            try:
-                await asyncio.shield(merging)
-            except asyncio.CancelledError:
-                say("prime-rl: stops when the checkpoint is converted")
-                await merging  # a thread cannot be stopped, and the lock must outlast it
-                raise
+            await self._convert(say)
         return self._merged
 
     async def _train(self, lock: int, say: Callable[[str], None]) -> None:
@@ -106,14 +106,7 @@ class PrimeTraining:
         begun = self._how_to_begin()
         say(f"prime-rl: {' '.join(begun) or 'a new run'} (rl @ {self.run_file})")
         args = ["@", str(self.run_file), *begun]
-        task = asyncio.current_task()
-        assert task is not None
-
-        def kill() -> None:
-            task.cancel()
-
-        with cancelled_by_signals(kill):
-            code = await launch.hand_over_in_task(self._interpreter(), args, plan, keep=[lock])
+        code = await launch.hand_over_in_task(self._interpreter(), args, plan, keep=[lock])
         logs = self.folder / "logs" / "latest"
         further = f"; its logs: {logs}" if logs.exists() else ""
         if code:
@@ -145,6 +138,24 @@ class PrimeTraining:
 
     def _checkpoint(self, step: int) -> Path:
         return self.folder / CHECKPOINTS / f"step_{step}"
+
+    async def _convert(self, say: Callable[[str], None]) -> None:
+        """Calls `_merge` in a thread. The thread cannot be stopped, and the lock must outlast it. So if the
+        task is cancelled, also more than once, waits until the thread has ended, and then raises
+        CancelledError."""
+        say("prime-rl: converts the last checkpoint")
+        # Not `asyncio.to_thread`: it makes a task, which the end of `asyncio.run` would cancel.
+        merging = asyncio.get_running_loop().run_in_executor(None, self._merge)
+        cancelled: asyncio.CancelledError | None = None
+        while not merging.done():
+            try:
+                await asyncio.wait([merging])
+            except asyncio.CancelledError as error:
+                cancelled = error
+                say("prime-rl: stops when the checkpoint is converted")
+        merging.result()
+        if cancelled is not None:
+            raise cancelled
 
     def _merge(self) -> None:
         """Converts the last checkpoint to a Hugging Face folder. This folder appears when it is complete."""

@@ -219,6 +219,34 @@ def test_where_nothing_can_be_compared_the_expression_is_not_wrong(
         equal("x+2", "2+x")
 
 
+def test_an_error_of_the_worker_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In its imports, and while it compares."""
+    package = tmp_path / "math_verify"
+    package.mkdir()
+    (package / "parser.py").write_text("LatexExtractionConfig = dict")
+    compares = """
+import os
+first, verify = os.getpid(), None
+
+def parse(*_, **__):
+    if os.getpid() != first:
+        raise SystemExit("it is\\x1b[1m broken\\n")
+"""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    for source, words in (
+        ("import no_such_module", "ModuleNotFoundError: .*no_such_module.*__init__.py, line 1"),
+        (compares, r"SystemExit: 'it is\\x1b\[1m broken\\n' \(.*__init__.py, line 7\)"),
+    ):
+        (package / "__init__.py").write_text(source)
+        while idle := runner._workers.get(os.getpid()):
+            idle.pop().close()
+        with pytest.raises(InfrastructureError, match=f"ended with status 2: {words}") as error:
+            equal("x+2", "2+x")
+        assert "\n" not in str(error.value)
+    while idle := runner._workers.get(os.getpid()):
+        idle.pop().close()
+
+
 def test_long_replies_take_little_time() -> None:
     replies = (
         r"\boxed{" * 100_000,

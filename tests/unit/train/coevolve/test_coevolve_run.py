@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from air.cli.main import main
+from air.errors import ConfigError
+from air.train.coevolve import report
 from air.train.coevolve.coevolve_run import CoevolveRun
-from air.train.coevolve.files import ANSWERED, ROWS
+from air.train.coevolve.files import ANSWERED, PROPOSALS, ROWS
 from air.train.coevolve.plan import Plan, plan
+from air.train.config import overrides
+from air.train.config.coevolve_config import CoevolveConfig
 from tests.unit.train.coevolve.test_plan import config
 from tests.unit.worlds.proposals.stopped_worker import StoppedWorker
 
@@ -56,3 +63,68 @@ async def test_a_round_keeps_the_rows_with_which_its_training_began(tmp_path: Pa
     assert rows.read_bytes() == before
     rows.unlink()
     assert await run._filter(0) == await run._filter(0) == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("3\n", '{"x": 1}\n', '{"text": 3}\n', '{"text": "a"}\n[]\n', "nonsense\n", '{"text": "'),
+    ],
+)
+async def test_a_file_of_proposals_with_other_content_is_named(tmp_path: Path, text: str) -> None:
+    planned = plan(config(tmp_path))
+    file = planned.round_folder(0) / PROPOSALS
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    run = CoevolveRun(planned, lambda _: None, lambda _: nullcontext(lambda: None))
+    with pytest.raises(ConfigError, match=f"{re.escape(str(file))}:[12]: .* — ") as error:
+        await run._answer(0, "no model")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "change", [{"question": 3}, {"proposed": None}, {"answers": "1"}, {"tool_calls": "many"}, None]
+)
+async def test_a_file_of_answers_with_other_content_is_named(
+    tmp_path: Path, change: dict[str, Any] | None
+) -> None:
+    planned = plan(config(tmp_path, rounds=0))
+    file = answered(planned, "1", "1").with_name(ANSWERED)
+    line = [] if change is None else {**json.loads(file.read_text()), **change}
+    file.write_text(json.dumps(line) + "\n")
+    run = CoevolveRun(planned, lambda _: None, lambda _: nullcontext(lambda: None))
+    with pytest.raises(ConfigError, match=f"{re.escape(str(file))}:1: "):
+        await run._filter(0)
+    with pytest.raises(ConfigError, match=f"{re.escape(str(file))}:1: "):
+        report.report(planned)
+
+
+def test_a_report_without_proposals_is_no_error(tmp_path: Path) -> None:
+    planned = plan(config(tmp_path, rounds=0))
+    rows = answered(planned)
+    for file in (rows, rows.with_name(ANSWERED)):
+        file.write_text("")
+    (one,) = report.write(planned)["rounds"]
+    assert one["kept_share"] is None
+
+
+def test_a_report_with_other_settings_is_refused(tmp_path: Path) -> None:
+    """Otherwise, numbers of other settings would replace those of the co-evolution."""
+    toml = tmp_path / "c.toml"
+    held_out = config(tmp_path).held_out.data
+    sides = "".join(
+        f'[{name}]\nmodel = "{name}"\nrun_files = ["configs/agent0/small_{name}.toml"]\n'
+        for name in ("proposer", "executor")
+    )
+    toml.write_text(
+        f'rounds = 0\noutput_dir = "{tmp_path}"\n{sides}[held_out]\ndata = "{held_out}"'
+    )
+    argv = ["coevolve", "@", str(toml), "--report"]
+    assert main(argv) == 2
+    merged = overrides.parse(argv[1:3], CoevolveConfig)
+    planned = plan(overrides.build(CoevolveConfig, merged))
+    planned.claim()
+    assert main(argv) == 0
+    before = (planned.folder / "report.json").read_bytes()
+    assert main([*argv, "--seed", "3"]) == 2
+    assert (planned.folder / "report.json").read_bytes() == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,41 @@ def test_a_folder_belongs_to_one_set_of_settings(tmp_path: Path) -> None:
     (tmp_path / "c" / "else").touch()
     with pytest.raises(UsageError, match="has something else in it"):
         planned.claim()
+
+
+def test_what_a_killed_process_has_not_finished_is_no_other_content(tmp_path: Path) -> None:
+    """Otherwise, a process that is killed while it writes the first file makes the folder unusable."""
+    planned = plan(config(tmp_path, rounds=1))
+    evaluation = planned.held_out(0, "model")
+    for folder in (planned.folder, evaluation.folder):
+        folder.mkdir(parents=True)
+        (folder / ".new-0123456789abcdef").touch()
+    assert evaluation.fits()
+    evaluation.open()
+    assert evaluation.fits()
+    assert not planned.held_out(0, "other").fits()
+    (evaluation.folder / "evaluation.json").unlink()
+    (evaluation.folder / "trajectories").mkdir()
+    assert not evaluation.fits()
+    shutil.rmtree(planned.round_folder(0))
+    planned.claim()
+    assert (planned.folder / FILE).is_file()
+
+
+def test_seeds_and_repeatability_are_part_of_the_settings(tmp_path: Path) -> None:
+    plan(config(tmp_path)).claim()
+    with pytest.raises(UsageError, match="begun with another `seed`"):
+        plan(config(tmp_path, seed=1)).claim()
+    files = ["configs/agent0/small_executor.toml"]
+    settings = {"embedded": {"deterministic": True}}
+    side: dict[str, Any] = {"model": "executor", "run_files": files, "settings": settings}
+    with pytest.raises(UsageError, match="begun with another `executor`"):
+        plan(config(tmp_path, executor=side)).claim()
+    more = tmp_path / "more.toml"
+    more.write_text("embedded.deterministic = true")
+    side = {"model": "executor", "run_files": [*files, str(more)]}
+    with pytest.raises(UsageError, match="begun with another `executor`"):
+        plan(config(tmp_path, executor=side)).claim()
 
 
 def test_run_files_need_one_source_of_air(tmp_path: Path) -> None:

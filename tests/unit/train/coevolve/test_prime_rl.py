@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from air.errors import ConfigError, MissingError, UsageError
+from air.sandbox.pool import gpus
 from air.train.coevolve import report
 from air.train.coevolve.coevolve_run import CoevolveRun
 from air.train.coevolve.files import FILE
 from air.train.coevolve.plan import Plan, plan
-from air.train.coevolve.sides import free_device
 from air.train.config.coevolve_config import CoevolveConfig
+from air.train.devices import device
+from air.train.prime_rl import schema, shared_keys
 from air.train.prime_rl.training import PrimeTraining
 from tests.e2e.train.test_coevolve import PROPOSALS, coevolve_toml, policies
 from tests.unit.train.coevolve.test_plan import config
@@ -46,7 +48,9 @@ def by_prime_rl(tmp_path: Path, **of_side: Any) -> CoevolveConfig:
     return config(tmp_path, rounds=1, **sides)
 
 
-async def test_both_models_are_trained_and_handed_on(prime_rl: None, tmp_path: Path) -> None:
+async def test_both_models_are_trained_and_handed_on(
+    prime_rl: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     models = {name: tmp_path / name / "warm" for name in ("proposer", "executor")}
     policies(tmp_path)
     data = tomllib.loads(coevolve_toml(tmp_path, models).read_text())
@@ -76,8 +80,21 @@ async def test_both_models_are_trained_and_handed_on(prime_rl: None, tmp_path: P
     # The evaluation of round 1 was played with the weights that the stand-in trained.
     identity = json.loads((folder / "held_out" / "evaluation.json").read_text())
     assert str(folder / "executor" / "merged") in json.dumps(identity)
+    assert planned.is_finished()
+    monkeypatch.delenv("AIR_PRIME_RL")
+    monkeypatch.setenv("AIR_GPU_INVENTORY", "none")
+    planned.check()  # only the report remains to be written
+    said.clear()
     await run(planned, said)
+    assert not any("proposals" in line or "answers" in line for line in said)
     assert len((tmp_path / "called").read_text().splitlines()) == 2
+    further = plan(CoevolveConfig.model_validate(data | {"rounds": 2}))
+    assert not further.is_finished()
+    with pytest.raises(MissingError, match="prime-rl is not installed here"):
+        further.check()
+    (folder / "held_out" / "trajectories").rename(folder / "elsewhere")
+    assert not planned.is_finished()
+    planned.check()  # no training remains
 
 
 async def run(planned: Plan, said: list[str]) -> None:
@@ -133,6 +150,32 @@ def test_the_folder_belongs_to_its_engine_and_settings(prime_rl: None, tmp_path:
         ({"run": {"dir": "x"}}, "sets this key for each training — remove it"),
         ({"clean": True}, "sets this key for each training — remove it"),
         ({"trainer": {"optim": {"rate": 1}}}, r"`trainer\.optim\.rate`.*prime-rl 0\.8"),
+        ({"trainer": {"resume": {"step": 3}}}, "sets this key for each training — remove it"),
+        ({"trainer": {"ckpt": "None"}}, r"trainer\.ckpt: must not be unset.* — remove it"),
+        ({"orchestrator": {"ckpt": "None"}}, r"orchestrator\.ckpt: must not be unset"),
+        (
+            {"trainer": {"max_steps": 7}},
+            r"proposer\.settings: trainer\.max_steps: differs from `max_steps`, which prime-rl refuses — "
+            "remove it, or make them equal",
+        ),
+        ({"orchestrator": {"max_steps": 7}}, r"orchestrator\.max_steps: differs from `max_steps`"),
+        ({"trainer": {"ckpt": {"interval": 3}}}, "differs from `ckpt.interval`"),
+        (
+            {"trainer": {"model": {"seq_len": 16}}},
+            r"trainer\.model\.seq_len: differs from `seq_len`",
+        ),
+        (
+            {
+                "ckpt": {"interval": "None"},
+                "trainer": {"ckpt": {"interval": 3}},
+                "orchestrator": {"ckpt": {"interval": 4}},
+            },
+            r"trainer\.ckpt\.interval: differs from `orchestrator\.ckpt\.interval`",
+        ),
+        (
+            {"ckpt": "None", "orchestrator": {"ckpt": {"interval": 4}}},
+            r"orchestrator\.ckpt\.interval: differs from `trainer\.ckpt\.interval`",
+        ),
     ],
 )
 def test_what_a_round_cannot_hand_to_prime_rl_is_refused(
@@ -140,6 +183,39 @@ def test_what_a_round_cannot_hand_to_prime_rl_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=words):
         plan(by_prime_rl(tmp_path, settings=settings))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"trainer": {"max_steps": 7}, "max_steps": 7},
+        {"trainer": {"max_steps": "None"}, "orchestrator": {"ckpt": {"keep_last": 2}}},
+        {
+            "ckpt": "None",
+            "trainer": {"ckpt": {"interval": 3, "keep_last": 1}},
+            "orchestrator": {"ckpt": {"interval": 3}},
+        },
+    ],
+)
+def test_the_same_setting_in_several_tables_is_accepted(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    assert plan(by_prime_rl(tmp_path, settings=settings)).executor.engine == "prime-rl"
+
+
+def test_a_run_file_that_contradicts_itself_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("trainer.max_steps = 3\n")
+    side = {"model": "m", "run_files": ["configs/agent0/executor_prime_rl.toml", str(file)]}
+    with pytest.raises(ConfigError) as error:
+        plan(config(tmp_path, executor=side))
+    assert str(error.value).startswith(f"{file}: trainer.max_steps: differs from `max_steps`")
+
+
+def test_the_keys_that_prime_rl_copies_are_in_its_schema() -> None:
+    known = schema.keys("rl")
+    for key, copies in shared_keys.SHARED.items():
+        assert {key, *copies} <= set(known), key
 
 
 def test_compute_is_for_models_of_prime_rl(tmp_path: Path) -> None:
@@ -158,27 +234,53 @@ def test_a_missing_prime_rl_is_said_before_anything_starts(
         plan(by_prime_rl(tmp_path)).check()
 
 
+def indices(planned: Plan, side: str) -> list[int] | None:
+    chosen = planned.gpus(getattr(planned, side))
+    return None if chosen is None else [gpu.index for gpu in chosen]
+
+
 def test_the_executor_answers_on_a_gpu_that_prime_rl_leaves(
     prime_rl: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def device(given: str | None = None) -> str | None:
+    def of(side: str, given: str | None = None) -> list[int] | None:
         compute = {} if given is None else {"compute": {"device": given}}
-        planned = plan(by_prime_rl(tmp_path, **compute))
-        return free_device(planned.proposer_run(1, "m"), planned.executor)
+        return indices(plan(by_prime_rl(tmp_path, **compute)), side)
 
-    assert device() == "cuda:4"  # two of inference, two of the trainer
-    assert device("cpu") is None
-    assert device("cuda:7") is None
+    # Inference has two GPUs, and the trainer two. The proposer does not play during its training.
+    assert of("executor") == of("proposer") == [4, 5, 6, 7]
+    assert of("executor", "cpu") is of("executor", "cuda:7") is None
     with pytest.raises(
         ConfigError, match=r"executor.compute.device: .* leaves cuda:4, .*cuda:7 for it"
     ):
-        device("cuda:1")
+        of("executor", "cuda:1")
+    assert of("proposer", "cuda:1") is None
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3,6")
-    assert device() == "cuda:6"
+    assert of("executor") == [6]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     with pytest.raises(
         ConfigError, match=r"leaves no GPU for it .* set it to cpu, or train on fewer"
     ):
-        device()
-    embedded = plan(config(tmp_path))
-    assert free_device(embedded.proposer_run(1, "m"), embedded.executor) is None
+        of("executor")
+    assert of("proposer") is None
+    assert indices(plan(config(tmp_path)), "executor") is None
+
+
+def test_a_model_plays_on_any_gpu_that_prime_rl_leaves(prime_rl: None, tmp_path: Path) -> None:
+    """If the first one is leased, for example by another co-evolution, the next one is used."""
+    planned = plan(by_prime_rl(tmp_path))
+    run = CoevolveRun(planned, print, lambda _: nullcontext(lambda: None))
+    settings = run._placed(planned.settings(planned.executor, "posed:later", 1.0), planned.executor)
+    (env,) = settings.envs
+    assert settings.compute.device == "cuda"
+    candidates = device.free_for_training(
+        settings.compute.device, gpus.inventory(), boxes=(), trainer=env.trainer_gpus
+    )
+    assert [gpu.index for gpu in candidates] == [4, 5, 6, 7]
+
+
+def test_without_trainings_no_gpu_is_kept_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIR_GPU_INVENTORY", "none")
+    planned = plan(by_prime_rl(tmp_path).model_copy(update={"rounds": 0}))
+    assert indices(planned, "executor") is None

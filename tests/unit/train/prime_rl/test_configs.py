@@ -20,7 +20,6 @@ from air.env.config import ResearchEnvConfig
 from air.errors import ConfigError
 from air.train.choose_engine import choose
 from air.train.coevolve.plan import plan as coevolution
-from air.train.coevolve.sides import free_device
 from air.train.config import overrides
 from air.train.config.coevolve_config import CoevolveConfig
 from air.train.config.matrix_config import MatrixConfig
@@ -276,7 +275,9 @@ def test_a_coevolution_with_prime_rl_has_a_plan_that_makes_sense(
     planned = coevolution(read_coevolution("agent0/prime_rl.toml", held_out={"data": str(rows)}))
     planned.check()
     assert list(planned.tools.tools) == ["code_interpreter"]
-    assert free_device(planned.proposer_run(1, "model"), planned.executor) == "cuda:4"
+    chosen = planned.gpus(planned.executor)
+    assert chosen is not None
+    assert [gpu.index for gpu in chosen] == [4, 5, 6, 7]
 
 
 @pytest.mark.parametrize("name", OVERLAYS)

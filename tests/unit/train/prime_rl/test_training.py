@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import signal
 import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +27,37 @@ from tests.unit.train.prime_rl.checkout import checkout
 from tests.until import until
 
 LAUNCHER = Path(__file__).with_name("training_launcher.py")
+CONVERTS = "prime-rl: converts the last checkpoint"
+STOPS = "prime-rl: stops when the checkpoint is converted"
+WITHOUT_A_THREAD = """
+import asyncio, json, sys, time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from air.train.prime_rl.training import PrimeTraining
+
+settings, said, may_end = json.loads(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
+
+def say(text):
+    with said.open("a") as file:
+        file.write(text + "\\n")
+
+def wait():
+    while not may_end.exists():
+        time.sleep(0.01)
+
+async def main():
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    loop.run_in_executor(None, wait)
+    await PrimeTraining(settings).run(say)
+
+try:
+    asyncio.run(main())
+except asyncio.CancelledError:
+    say("cancelled")
+"""
+"""Runs a training whose checkpoint cannot be converted before a file exists. Arguments: the settings of the
+training, a file for the lines for the user, and the file to wait for."""
 
 
 @pytest.fixture
@@ -163,6 +199,77 @@ async def test_a_second_ctrl_c_kills_at_once(
         await task
     assert not is_alive(pid(tmp_path))
     await until(lambda: not is_alive(int((tmp_path / "hanging").read_text())))
+
+
+@contextmanager
+def no_free_thread() -> Iterator[None]:
+    """Occupies the only thread of the running event loop, so that work for a thread waits until the end of
+    the block."""
+    free = threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(threads)
+        loop.run_in_executor(None, free.wait, 300)
+        try:
+            yield
+        finally:
+            free.set()
+
+
+def is_locked(training: PrimeTraining) -> bool:
+    lock = os.open(training.folder.with_name(f".{training.folder.name}.lock"), os.O_RDWR)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+async def test_the_lock_outlasts_the_conversion_of_the_checkpoint(training: PrimeTraining) -> None:
+    """Otherwise, another process could begin the same training meanwhile."""
+    said: list[str] = []
+    task = asyncio.create_task(training.run(said.append))
+    with no_free_thread():
+        await until(lambda: task.done() or said[-1:] == [CONVERTS])
+        for _ in range(3):
+            said.clear()
+            task.cancel()
+            await until(lambda: task.done() or said == [STOPS])
+            assert not task.done()
+            assert is_locked(training)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not is_locked(training)
+    assert training.result() is not None
+
+
+async def test_further_signals_wait_for_the_conversion_too(
+    training: PrimeTraining, tmp_path: Path
+) -> None:
+    said, may_end = tmp_path / "said", tmp_path / "may end"
+    said.touch()
+    argv = ["python", "-c", WITHOUT_A_THREAD, json.dumps(dict(training.settings))]
+    argv += [str(said), str(may_end)]
+    with of_this_run().spawn(argv, cwd=tmp_path, env=os.environ, streams=[1, 2]) as process:
+
+        async def until_said(line: str, count: int) -> None:
+            def holds() -> bool:
+                return said.read_text().splitlines().count(line) == count
+
+            await until(lambda: process.poll() is not None or holds())
+            assert holds()
+
+        await until_said(CONVERTS, 1)
+        for count, number in enumerate((signal.SIGINT, signal.SIGINT, signal.SIGTERM), start=1):
+            process.send_signal(number)
+            await until_said(STOPS, count)
+            assert is_locked(training)
+        may_end.touch()
+        process.wait(120)
+    assert said.read_text().splitlines()[-1] == "cancelled"
+    assert training.result() is not None
 
 
 def test_gpus_and_prime_rl_are_checked_before(
