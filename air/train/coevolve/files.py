@@ -62,8 +62,9 @@ def read_proposals(folder: Path) -> list[str]:
 
 
 def read_answered(folder: Path) -> list[dict[str, Any]]:
-    """Returns the lines of `answered.jsonl` in a round's folder (see `air.train.coevolve.proposal_selection`). Raises
-    ConfigError if the file cannot be read, or is not as this program writes it."""
+    """Returns the lines of `answered.jsonl` in a round's folder (see
+    `air.train.coevolve.proposal_selection`). Raises ConfigError if the file cannot be read, or is not as this
+    program writes it."""
     lines = [*json_lines.read(folder / ANSWERED, complete=True)]
     for place, line in lines:
         if not isinstance(line, dict):
