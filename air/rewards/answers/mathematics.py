@@ -11,12 +11,13 @@ or several answers to choose from.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from air.errors import ConfigError
-from air.rewards.answers import quantities, runner
+from air.rewards.answers import quantities, runner, worker
 from air.rewards.answers.extraction import final_answer, last_boxed, outside_thoughts
 from air.rewards.answers.integers import last_integer
 from air.rewards.answers.notation import compact, normal, without_separators
@@ -96,6 +97,22 @@ def measured(gold: object, prediction: str, question: str = "") -> runner.Outcom
     if compact(right) == compact(other):
         return runner.Outcome(True)
     return _compared_parts(split(right), split(other), question)
+
+
+def values(answer: str, question: str = "") -> runner.Values:
+    """Returns the values of an answer that is one number or expression without a unit, a base or text; no
+    values for all others. They show that answers differ, without a comparison of each pair. Raises
+    InfrastructureError if the evaluation fails for a reason other than the answer."""
+    parts = split(normal(answer))
+    text, unit = quantities.without_unit(parts.parts[0], question) if parts.parts else ("", "")
+    has_own_rules = unit or "_" in text or r"\text" in text  # by which it can equal other texts
+    if parts.kind != "one" or has_own_rules or not is_expression(text):
+        return runner.Values(None)
+    number = quantities.number(text)
+    if number is None:
+        return runner.values(runner.Expression(text))
+    is_finite = _bits(number) < sys.float_info.max_exp
+    return runner.Values((complex(float(number.value)),) * worker.POINTS if is_finite else None)
 
 
 def _compared_parts(gold: Parts, prediction: Parts, question: str) -> runner.Outcome:

@@ -24,6 +24,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from air.errors import InfrastructureError, MissingError
 from air.rewards.answers import worker
@@ -33,6 +34,9 @@ _LOG = logging.getLogger(__name__)
 SECONDS = 2.5
 """The limit of CPU time for one comparison, in seconds. Most comparisons need less than a tenth of a
 second."""
+_CLEARLY = 1e-3
+"""The relative difference above which two values differ clearly. It is far more than what rounding to six
+significant digits can explain, the fewest with which a decimal counts as rounded."""
 _PATIENCE = 30
 """The wall-time limit of a comparison as a multiple of its CPU-time limit. It is high, because comparisons
 are slow on a loaded machine."""
@@ -63,6 +67,25 @@ class Outcome:
     """The CPU time, in seconds, that a worker process needed for the comparison."""
 
 
+@dataclass(frozen=True)
+class Values:
+    """The values of an expression at the same points as those of every other expression."""
+
+    numbers: tuple[complex, ...] | None
+    """The values; None if there are none, or they cannot be computed within the limits."""
+    seconds: float = 0.0
+    """The CPU time, in seconds, that a worker process needed."""
+
+    def differ(self, other: Values) -> bool:
+        """Returns whether the values of two expressions differ so much at one of the points that these cannot
+        be equal, however their numbers were rounded. False if one of them has no values."""
+        pairs = zip(self.numbers or (), other.numbers or (), strict=False)
+        return any(
+            abs(one - another) > _CLEARLY * max(abs(one), abs(another), 1e-9)
+            for one, another in pairs
+        )
+
+
 def compare(
     gold: worker.Tree,
     prediction: worker.Tree,
@@ -78,17 +101,31 @@ def compare(
     is already known; else it is None. Raises InfrastructureError if the comparison fails for another reason
     than the expressions, and MissingError if math-verify is not installed.
     """
-    request = _request(gold, prediction, gold_leaves, prediction_leaves, known)
+    reply = _replied(_request(gold, prediction, gold_leaves, prediction_leaves, known))
+    return Outcome(reply.get("equal"), reply["seconds"])
+
+
+def values(expression: Expression) -> Values:
+    """Evaluates an expression in a worker process, its variables at fixed numbers. Raises the errors of
+    `compare`."""
+    reply = _replied(json.dumps({"expression": expression.latex, "seconds": SECONDS}).encode())
+    numbers = reply.get("values")
+    return Values(numbers and tuple(complex(*pair) for pair in numbers), reply["seconds"])
+
+
+def _replied(request: bytes) -> dict[str, Any]:
+    """Returns the response to a request. It has only `seconds` if an expression exceeded a limit, crashed the
+    process, or is at fault if the request fails again and again. Raises InfrastructureError."""
     with _at_once:
         try:
-            return _compared(request)
+            return _tried(request)
         except InfrastructureError as error:
             failure = error
-        _compared(_HARMLESS)
+        _tried(_HARMLESS)
         with contextlib.suppress(InfrastructureError):  # logged below
-            return _compared(request)
+            return _tried(request)
         _LOG.warning("an answer counts as wrong, since its comparison fails: %s", failure)
-        return Outcome(None, SECONDS)
+        return {"seconds": SECONDS}
 
 
 def _request(
@@ -113,16 +150,16 @@ _HARMLESS = _request(0, 0, [Expression("x + 1")], [Expression("1 + x")], [[None]
 """A request for a comparison that a working process can always do."""
 
 
-def _compared(request: bytes) -> Outcome:
-    """Lets a worker process compare two answers. `request` is the request as JSON. Returns the outcome, whose
-    field `equal` is None if an expression in the answers exceeded a limit or crashed the process. Raises
-    InfrastructureError if the process ended for another reason."""
-    reply = json.loads(_asked(request))
+def _tried(request: bytes) -> dict[str, Any]:
+    """Lets a worker process answer a request (JSON) once, and returns the response. It has only `seconds` if
+    an expression exceeded a limit or crashed the process. Raises InfrastructureError if the process ended for
+    another reason."""
+    reply: dict[str, Any] = json.loads(_asked(request))
     status = reply.get("status")
     if status is None:
-        return Outcome(bool(reply["equal"]), reply["seconds"])
+        return reply
     if status in _OF_THE_EXPRESSION:
-        return Outcome(None, reply["seconds"])
+        return {"seconds": reply["seconds"]}
     reason = f": {reply['error']}" if reply["error"] else ""
     raise InfrastructureError(f"the process of a comparison ended with status {status}{reason}")
 

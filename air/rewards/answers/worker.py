@@ -7,13 +7,15 @@ fork are limited, because the evaluation of an expression may never end. Reachin
 A request has `gold` and `prediction` (two trees of parts, see `Tree`), `gold_leaves` and `prediction_leaves`
 (their expressions, each as LaTeX and the number of digits to which it was rounded, or null), `known` (for
 each pair of expressions whether the two are equal, or null) and `seconds` (the limit of CPU time). The
-response is `{"equal": …}`, or `{"status": …, "error": …}` with the exit status of a fork that did not
-succeed, and the error in this program, if there was one, as a line of text. Both also have `seconds`, the CPU
-time that the fork needed.
+response is `{"equal": …}`. A request with `expression` (LaTeX) in place of the two answers gets the response
+`{"values": …}` (see `_values`). If the fork does not succeed, the response to both is `{"status": …,
+"error": …}` with its exit status, and the error in this program, if there was one, as a line of text. Each
+response also has `seconds`, the CPU time that the fork needed.
 """
 
 from __future__ import annotations
 
+import cmath
 import json
 import logging
 import os
@@ -21,6 +23,7 @@ import resource
 import signal
 import sys
 import traceback
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -34,6 +37,8 @@ _FAILED = 2
 """The exit status of a fork in which this program failed."""
 _ERROR_CHARACTERS = 500
 """The largest number of characters of an error's message in a response."""
+POINTS = 2
+"""The number of points at which an expression with variables is evaluated."""
 _DIGITS = 40
 """The number of decimal digits to which the values of two expressions are computed before they are
 compared."""
@@ -105,7 +110,10 @@ def _child(request: dict[str, Any], writer: int) -> int:
     try:
         resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, ADDRESS_BYTES))
         signal.setitimer(signal.ITIMER_PROF, request["seconds"])
-        reply = {"equal": _all_same(request)}
+        if "expression" in request:
+            reply: dict[str, Any] = {"values": _values(request["expression"])}
+        else:
+            reply = {"equal": _all_same(request)}
         os.write(writer, json.dumps(reply).encode())
     except (MemoryError, RecursionError):
         return 1
@@ -212,6 +220,31 @@ def _same_value(first: Any, second: Any, decimals: int | None) -> bool:
     if abs(one - other) <= size * Rational(1, 10**_SAME):
         return True
     return bool(size < Rational(1, 10**_SAME) and (exact[0] - exact[1]).equals(0))
+
+
+def _values(latex: str) -> list[list[float]] | None:
+    """Returns the values of an expression at `POINTS` points, each as a pair of its real and its imaginary
+    part. At each point, all variables have fixed values between 0.5 and 1.5, which depend on their names
+    only. Returns None if the text is no such expression, or if a value is no finite number."""
+    from sympy import Expr
+
+    try:
+        expression = _parsed(latex)
+        if not isinstance(expression, Expr):
+            return None
+        values = []
+        for point in range(POINTS):
+            at = {
+                symbol: 0.5 + zlib.crc32(f"{point} {symbol.name.lower()}".encode()) / 2**32
+                for symbol in expression.free_symbols
+            }
+            values.append(complex(expression.evalf(15, subs=at)))
+    except (MemoryError, RecursionError):
+        raise
+    except Exception:  # sympy raises exceptions of many kinds for what it cannot evaluate
+        return None
+    finite = all(map(cmath.isfinite, values))
+    return [[value.real, value.imag] for value in values] if finite else None
 
 
 def _parsed(latex: str) -> Any:

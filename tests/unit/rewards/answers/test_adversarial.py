@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from air.rewards.answers import CHECKERS, check
+from air.rewards.answers import CHECKERS, check, mathematics
 
 FILE = Path(__file__).parents[3] / "data" / "answers.jsonl"
 ROWS = [json.loads(line) for line in FILE.read_text("utf-8").splitlines()]
@@ -24,6 +24,18 @@ async def test_the_verdict_is_as_expected(number: int) -> None:
     name, reward, reason = row.pop("checker"), row.pop("reward"), row.pop("reason")
     verdict = await check(name)(**row)
     assert verdict.reward == pytest.approx(reward, abs=1e-12), reason
+
+
+def test_values_never_show_that_equal_answers_differ() -> None:
+    """The clusters of answers rely on it."""
+    pairs = {
+        (row["answer"], row["prediction"])
+        for row in ROWS
+        if row["checker"] == "math_equal" and row["reward"] == 1 and isinstance(row["answer"], str)
+    }
+    found = [(mathematics.values(one), mathematics.values(other)) for one, other in sorted(pairs)]
+    assert sum(None not in (one.numbers, other.numbers) for one, other in found) >= 40
+    assert not any(one.differ(other) for one, other in found)
 
 
 def test_every_checker_has_answers_and_every_answer_a_reason() -> None:

@@ -11,6 +11,7 @@ from air.rewards.proposals.agreement import (
     MOST_UNDECIDED,
     MathEqual,
     _measured,
+    _values,
     agreement,
     canonical,
     equal_answers,
@@ -205,15 +206,26 @@ def test_the_rest_is_not_compared_if_it_cannot_be_the_largest_class() -> None:
 
 
 def test_slow_comparisons_of_one_question_end_after_a_limit() -> None:
-    """Each of them has a result, but 64 such answers would take an hour."""
+    """Each of them has a result, but 64 such answers would take long."""
     answers = ["x + 1", "x + 2", "x + 3", "x + 4"]
-    compared = _measured.cache_info().misses
+    before = _values.cache_info().misses
     for _ in range(2):  # a result from the cache counts with the time that it took
         found = agreement(answers, MathEqual("What is limited?", most_seconds=0.0001))
         assert p_hat(found, None, "published") == 0.0
-        assert _measured.cache_info().misses == compared + 1
+        assert _values.cache_info().misses == before + 2
     whole = agreement(answers, MathEqual("What is limited?"))
     assert p_hat(whole, None, "published") == 0.25
+
+
+def test_only_formulas_with_the_same_values_are_compared_with_each_other() -> None:
+    """So the cost grows with the number of formulas, not with that of the pairs."""
+    answers = [f"x^2 + {n}x + 1" for n in range(12)] + ["1 + 3x + x^2", "x (x + 5) + 1"]
+    before = _measured.cache_info().misses, _values.cache_info().misses
+    found = agreement(answers, equal_answers("math", "What is linear?"))
+    assert [len(each) for each in found.classes] == [2, 2, *[1] * 10]
+    assert found.decided
+    compared, evaluated = _measured.cache_info().misses, _values.cache_info().misses
+    assert (compared - before[0], evaluated - before[1]) == (2, 14)
 
 
 def test_only_representatives_are_compared() -> None:
