@@ -14,6 +14,8 @@ The original process is root with few capabilities, and never sees a command. Th
 who runs commands, and then receives its job on a socket of its own. Standard library only, any Python >= 3.8.
 """
 
+# ruff: noqa: PTH100
+# A script finds only the modules that Python itself has imported, so pathlib must not be imported here.
 from __future__ import annotations
 
 import os
@@ -38,28 +40,61 @@ BOUND = "air"
 
 
 def main() -> None:
-    """Waits for orders (messages of the guest, air's program in the box, that request a fork), and makes a
-    fork for each. Each fork gets a command to run. The function returns only in a fork whose command is this
-    interpreter's own script. If the image has no module `sitecustomize` of its own, it raises ImportError
-    there, as Python expects."""
+    """Prepares this interpreter to be the original process of all forks. If its command line names a script,
+    the forks begin only when Python is about to open the script, so that the rest of Python's start is done
+    once, and not in each fork; otherwise (`-c`, `-m`) they begin here. If the image has no module
+    `sitecustomize` of its own, the function raises ImportError, as Python expects."""
     try:
         real = _real_sitecustomize()
-        known = set(sys.modules) - {"__future__"}  # only this module imports `__future__`
-        prctl, leave = _calls("prctl", "exit")
-        for capability in range(64):
-            if prctl(PR_CAPBSET_DROP, capability, 0, 0, 0):
-                break  # past the last capability
-        _end_quickly(known, leave)
-        work = _worker(prctl)
-        # Everything possible is done before a fork, because each change in a fork copies a page of memory.
-        _freeze(known)
-        _renew_main()
-        work()
+        if sys.argv[0] in ("", "-", "-c", "-m") or not sys.path_hooks:
+            _serve()
+        else:
+            _serve_before_script()
     except BaseException:  # this process must never run the script
         sys.excepthook(*sys.exc_info())
         os._exit(1)
     if not real:
         raise ImportError("there is no other one", name="sitecustomize")
+
+
+def _serve_before_script() -> None:
+    """Makes Python call `_serve` at the end of its start, just before it opens the script.
+
+    Python then asks the path hooks whether the script's file is an archive with a program. The function puts
+    a hook in the place of the first one until then. The hook must not be added to the list instead, because
+    Python stops with an error if the list becomes shorter meanwhile.
+    """
+    hooks, script = sys.path_hooks, os.path.abspath(sys.argv[0])
+    first = hooks[0]
+
+    def hook(path: str) -> Any:
+        if hooks[0] is hook and os.path.abspath(path) == script:
+            hooks[0] = first
+            try:
+                _serve()
+            except BaseException:  # this process must never run the script
+                sys.excepthook(*sys.exc_info())
+                os._exit(1)
+        return first(path)
+
+    hooks[0] = hook
+
+
+def _serve() -> None:
+    """Waits for orders (messages of the guest, air's program in the box, that request a fork), and makes a
+    fork for each. Each fork gets a command to run. The function returns only in a fork whose command is this
+    interpreter's own script."""
+    known = set(sys.modules) - {"__future__"}  # only this module imports `__future__`
+    prctl, leave = _calls("prctl", "exit")
+    for capability in range(64):
+        if prctl(PR_CAPBSET_DROP, capability, 0, 0, 0):
+            break  # past the last capability
+    _end_quickly(known, leave)
+    work = _worker(prctl)
+    # Everything possible is done before a fork, because each change in a fork copies a page of memory.
+    _freeze(known)
+    _renew_main()
+    work()
 
 
 def _calls(*names: str) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+import zipfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -262,6 +264,8 @@ PROGRAMS = ENDS | {
     "place": "import sys; print(__file__, __name__, sys.argv, sys.path, sys.flags, sys.executable, __spec__)",
     "modules": "import sys; print(sorted(sys.modules))",
     "frames": "import inspect; print(len(inspect.stack()))",
+    "path hooks": "import sys\nprint([hook.__name__ for hook in sys.path_hooks])\n"
+    "print(sorted(each for each in sys.path_importer_cache if 'python' in each))",
     "traceback": "def f(): return 1 / 0\nf()",
     "syntax": "print(1",
     "exit code": "import sys; sys.exit(3)",
@@ -318,6 +322,35 @@ async def _ends_alike(box: Box, plain: Box, name: str) -> None:
     )
     assert first == second, name
     await plain.exec("rm -rf out helper.py", timeout=SECONDS)
+
+
+async def test_a_prestarted_python_runs_an_archive_as_a_new_one_does() -> None:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("helper.py", "NUMBER = 7")
+        file.writestr("__main__.py", "import helper, sys; print(helper.NUMBER, sys.path[0])")
+    async with opened() as box, opened(PLAIN) as plain:
+        for _ in range(2):
+            results = []
+            for each in (box, plain):
+                await each.write(SCRIPT, archive.getvalue())
+                results.append(await each.exec(COMMAND, timeout=SECONDS))
+            first, second = ((one.code, one.stdout, one.stderr) for one in results)
+            assert first == second
+            assert first[:2] == (0, b"7 /workspace/air_program.py\n")
+            assert await box.reset() == ""
+
+
+@pytest.mark.parametrize("command", [("-c", "print(2)"), ("-m", "this")])
+async def test_a_prestarted_python_without_a_script(command: tuple[str, str]) -> None:
+    """Python looks for no file then, so the forks begin earlier."""
+    argv = ("python3", *command)
+    async with opened(PLAIN.model_copy(update={"prestart": argv})) as box:
+        for _ in range(2):
+            result = await box.exec(argv, timeout=SECONDS)
+            assert result.code == 0
+            assert result.stdout
+            assert await box.reset() == ""
 
 
 async def test_packages_and_variables_of_a_request_get_a_new_interpreter() -> None:
