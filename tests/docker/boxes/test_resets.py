@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import re
 import zipfile
@@ -11,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from air.errors import BoxDiedError, BoxFileError
 from air.sandbox import open_box
 from air.sandbox.contract.box import Box, BoxLimits, BoxSpec, ExecResult
+from air.sandbox.wire.guest_box import GuestBox
 from tests.docker.boxes.leftovers import LEFTOVERS, SEES
 
 pytestmark = pytest.mark.docker
@@ -351,6 +354,56 @@ async def test_a_prestarted_python_without_a_script(command: tuple[str, str]) ->
             assert result.code == 0
             assert result.stdout
             assert await box.reset() == ""
+
+
+LAST = {
+    "a script": ({SCRIPT: b"open('left', 'w').write('x'); print(2)"}, COMMAND, 0, ""),
+    "another program": ({}, ("bash", "-c", "echo 2 > /tmp/left; echo 2"), 0, ""),
+    "a program that does not start": ({}, ("no-such-program",), 127, ""),
+    "a process that remains": (
+        {SCRIPT: b"import os, time\nif not os.fork(): time.sleep(99)\nprint(2)"},
+        COMMAND,
+        0,
+        "a process kept the output of its command",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAST)
+async def test_a_box_resets_itself_after_its_last_command(name: str) -> None:
+    files, command, code, reason = LAST[name]
+    async with opened() as box:
+        assert isinstance(box, GuestBox)
+        for _ in range(1 if reason else 2):
+            result = await box.exec(command, timeout=SECONDS, files=files, then_reset=True)
+            assert result.code == code
+            assert await box.reset() == reason
+            with pytest.raises(BoxFileError, match="has been reset for its next caller"):
+                await box.write("left", b"for the next caller")
+            with pytest.raises(BoxDiedError, match="has been reset for its next caller"):
+                await box.exec("echo 2 > left", timeout=SECONDS)
+            box.hand_out()
+            if not reason:
+                left = await box.exec("ls -A . /tmp", timeout=SECONDS)
+                assert left.stdout == b".:\n\n/tmp:\n"
+                assert await box.reset() == ""
+
+
+async def test_a_last_command_that_is_refused_or_cancelled_is_followed_by_a_reset() -> None:
+    async with opened() as box:
+        assert isinstance(box, GuestBox)
+        files = {"first": b"1", "/etc/second": b"2"}
+        with pytest.raises(BoxFileError):
+            await box.exec("true", timeout=SECONDS, files=files, then_reset=True)
+        assert await box.reset() == ""
+        box.hand_out()
+        assert (await box.exec("ls -A", timeout=SECONDS)).stdout == b""
+        running = asyncio.create_task(box.exec("sleep 99", timeout=SECONDS, then_reset=True))
+        await asyncio.sleep(0.1)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert await box.reset() == "a command was stopped"
 
 
 async def test_packages_and_variables_of_a_request_get_a_new_interpreter() -> None:
