@@ -2,13 +2,14 @@
 
 The guest (air's program inside a box, here a container) starts the image's own Python once per box, with the
 final command line (such as `python3 main.py`). While that interpreter starts, it imports this module under
-the name `sitecustomize`. In the original process, the import never returns: the module waits for orders
-(messages of the guest that request a fork), and makes one fork for each order. The fork then receives a job,
-which is a command to run. If the job is the interpreter's script, the import returns in the fork, and the
-interpreter runs the script as if it had just been started. If the job is another program, the fork executes
-that program. A fork shares the memory of the original process until one of them changes it. Each memory page
-that must then be copied takes as long as thousands of instructions, so this module does as little as possible
-after a fork.
+the name `sitecustomize`. The module makes Python call it once more at the end of its start, just before the
+script. In the original process, that call never returns: the module waits for orders (messages of the guest
+that request a fork), and makes one fork for each order. The fork then receives a job, which is a command to
+run. If the job is the interpreter's script, the call returns in the fork, and the interpreter runs the script
+as if it had just been started. If the job is another program, the fork executes that program.
+
+A fork shares the memory of the original process until one of them changes it. Each memory page that must then
+be copied takes as long as thousands of instructions, so this module does as little as possible after a fork.
 
 The original process is root with few capabilities, and never sees a command. The fork becomes the Unix user
 who runs commands, and then receives its job on a socket of its own. Standard library only, any Python >= 3.8.
@@ -128,7 +129,7 @@ def _end_quickly(known: set[str], leave: Any) -> None:
 
     standard, module_type, ref = sys.stdlib_module_names, type(sys), sys.modules["_weakref"].ref
     sizes = {name: len(vars(sys.modules[name])) for name in known - {"__main__"}}
-    sizes["site"] = 0  # not compared: `site` still runs
+    sizes["site"] = 0  # not compared: `site` may still run
     kept: list[Any] = []
     kept.append(kept)  # a cycle, so its contents stay: garbage collections skip frozen objects
 
