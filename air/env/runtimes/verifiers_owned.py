@@ -79,10 +79,12 @@ class VerifiersBox(Box):
         stdin: bytes = b"",
         files: Mapping[str, bytes] | None = None,
         max_bytes: int = MAX_OUTPUT,
+        then_reset: bool = False,
     ) -> ExecResult:
         """Runs a command in the runtime, as `Box.exec` describes. Of standard output and of standard error,
         at most the first `max_bytes` bytes each are returned. Raises ConfigError if `stdin` is not empty,
-        because `verifiers`' runtimes give commands no input."""
+        because `verifiers`' runtimes give commands no input. `then_reset` has no effect, because this box
+        cannot be reset."""
         if stdin:
             raise ConfigError("a runtime of verifiers' own gives its commands no standard input")
         for path, data in (files or {}).items():

@@ -226,6 +226,7 @@ class Box(ABC):
         stdin: bytes = b"",
         files: Mapping[str, bytes] | None = None,
         max_bytes: int = MAX_OUTPUT,
+        then_reset: bool = False,
     ) -> ExecResult:
         """Runs one command in the box, waits until it ends, and returns its result, even if it fails.
 
@@ -239,6 +240,9 @@ class Box(ABC):
             files: a dict {path: contents} of files that are written before the command starts, as `write`
                 does. If a file cannot be written, BoxFileError is raised, and the command does not run.
             max_bytes: the number of bytes of standard output that are kept, and likewise of standard error.
+            then_reset: whether a box that can be reset begins its reset by itself as soon as the command has
+                ended. The call does not wait for the reset. Afterwards, no method may be used but `reset`,
+                which then only waits for the result, and `close`.
         """
 
     async def start(

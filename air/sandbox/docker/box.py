@@ -168,7 +168,11 @@ class DockerBox(GuestBox):
     async def reset(self) -> str:
         if not self.spec.reusable:
             return await super().reset()
-        header, _ = await self._guest.request({"op": "reset"})
+        if self._coming_reset:
+            header, _ = await self._guest.answer(self._reset_answers)
+            self._expect_no_reset()
+        else:
+            header, _ = await self._guest.request({"op": "reset"})
         return str(header["reason"])
 
     async def outside_cause(self) -> str:

@@ -332,12 +332,14 @@ class Guest:
             body = self._write_files(header, body)
         except FileRefused as error:
             self.send({"id": ident, "refused": [error.path, str(error)]})
+            self._reset_after(header.get("reset"))
             return
         header["now"] = time.monotonic()
         try:
             child = self.starter.start(ident, header, body)
         except NotStarted as error:
             self.send(*running_commands.failed_start(ident, error.code, str(error)))
+            self._reset_after(header.get("reset"))
             return
         if header["op"] == "start":
             started = self.commands[ident] = StartedCommand(ident, child, header)
@@ -438,6 +440,16 @@ class Guest:
             self.pipes[fd] = None
         if not command.cancelled:
             self.send(*command.result(now, self.starter.began(command.ident)))
+        self._reset_after(command.reset)
+
+    def _reset_after(self, ident: int | None) -> None:
+        """Resets the box after its last command, as a request `reset` with the id `ident` would do. So the
+        host need not send this request. Does nothing if `ident` is None."""
+        if ident is None or self.reuse is None:
+            return
+        self.outbox.flush()  # the host gets the command's result before the reset begins
+        self.handle({"op": "reset", "id": ident}, b"")
+        self.reuse.handed_back = True
 
     def _kill(self, command: running_commands.Command) -> None:
         """Kills all processes of a command, and repeats this until no new descendant appears."""

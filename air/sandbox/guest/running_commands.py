@@ -113,6 +113,9 @@ class Command:
         self.outputs = {fd: Output(header["max_bytes"]) for fd in self.pipes}
         self.open = set(self.pipes)
         self.timed_out = self.cancelled = False
+        self.reset: int | None = header.get("reset")
+        """The id of the request `reset` that the guest (this program) does by itself after the command; None
+        if there is none."""
         self.drain_until: float | None = None
         self.drain_most = 0.0
 

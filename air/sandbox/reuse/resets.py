@@ -25,6 +25,7 @@ import signal
 import stat
 import time
 
+from air.sandbox.guest.files import Refused
 from air.sandbox.reuse.prestarted_python import NotPrestarted, Prestarted
 
 TYPE_CHECKING = False
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 USUAL = {"abort", "beat", "exec", "get", "kill", "lease", "mkdir", "reset", "write"}
 """The kinds of requests to the guest (air's program in the box) after which a box can still be reset for
 another caller, because the reset can undo or detect all their effects."""
+IDLE = {"abort", "beat", "kill", "lease"}
+"""The kinds of requests that may reach a box that waits for its next caller. They change nothing in it.
+`lease` is the first request of a caller."""
 SETTLE_SECONDS, PAUSE = 0.25, 0.001
 """Two times in seconds. Some things disappear by themselves, such as a process whose parent has ended. A
 reset waits for them for at most `SETTLE_SECONDS`, and looks again after each `PAUSE`."""
@@ -84,6 +88,9 @@ class Reuse:
                 os._exit(1)
         self.reason = ""
         """The reason why the box cannot be reset any more; empty while a reset is possible."""
+        self.handed_back = False
+        """Whether the box was reset after a command that was said to be its caller's last. Until the next
+        caller gets the box, requests that could change it are refused, because no reset follows them."""
         self.strays = 0
         """The number of processes that ended after the last reset began to kill processes, although the guest
         (air's program in the box) had not started them. If it is not 0, a process was hidden from the list of
@@ -97,7 +104,12 @@ class Reuse:
 
     def saw_request(self, header: dict[str, Any]) -> None:
         """Called for each request to the guest (air's program in the box), with the request's `header`. Marks
-        the box as not resettable if a reset cannot undo the effects of this kind of request."""
+        the box as not resettable if a reset cannot undo the effects of this kind of request. Raises Refused
+        if the box waits for its next caller, and the request could change it."""
+        if self.handed_back and header["op"] not in IDLE:
+            raise Refused("the box has been reset for its next caller")
+        if header["op"] == "lease":
+            self.handed_back = False
         if header["op"] not in USUAL or header.get("user"):
             self.reason = self.reason or f"it was used for {header['op']!r}"
 

@@ -2,18 +2,21 @@
 
 The guest (air's program inside a box, here a container) starts the image's own Python once per box, with the
 final command line (such as `python3 main.py`). While that interpreter starts, it imports this module under
-the name `sitecustomize`. In the original process, the import never returns: the module waits for orders
-(messages of the guest that request a fork), and makes one fork for each order. The fork then receives a job,
-which is a command to run. If the job is the interpreter's script, the import returns in the fork, and the
-interpreter runs the script as if it had just been started. If the job is another program, the fork executes
-that program. A fork shares the memory of the original process until one of them changes it. Each memory page
-that must then be copied takes as long as thousands of instructions, so this module does as little as possible
-after a fork.
+the name `sitecustomize`. The module makes Python call it once more at the end of its start, just before the
+script. In the original process, that call never returns: the module waits for orders (messages of the guest
+that request a fork), and makes one fork for each order. The fork then receives a job, which is a command to
+run. If the job is the interpreter's script, the call returns in the fork, and the interpreter runs the script
+as if it had just been started. If the job is another program, the fork executes that program.
+
+A fork shares the memory of the original process until one of them changes it. Each memory page that must then
+be copied takes as long as thousands of instructions, so this module does as little as possible after a fork.
 
 The original process is root with few capabilities, and never sees a command. The fork becomes the Unix user
 who runs commands, and then receives its job on a socket of its own. Standard library only, any Python >= 3.8.
 """
 
+# ruff: noqa: PTH100
+# A script finds only the modules that Python itself has imported, so pathlib must not be imported here.
 from __future__ import annotations
 
 import os
@@ -33,31 +36,66 @@ commands in the usual way."""
 NICER = 5
 PR_SET_DUMPABLE, PR_CAPBSET_DROP = 4, 24
 STARTED, READY, FAILED = b"started", b"ready", b"failed"
+BOUND = "air"
+"""The value of the variable `LD_BIND_NOW` if the guest (air's program in the box) has set it."""
 
 
 def main() -> None:
-    """Waits for orders (messages of the guest, air's program in the box, that request a fork), and makes a
-    fork for each. Each fork gets a command to run. The function returns only in a fork whose command is this
-    interpreter's own script. If the image has no module `sitecustomize` of its own, it raises ImportError
-    there, as Python expects."""
+    """Prepares this interpreter to be the original process of all forks. If its command line names a script,
+    the forks begin only when Python is about to open the script, so that the rest of Python's start is done
+    once, and not in each fork; otherwise (`-c`, `-m`) they begin here. If the image has no module
+    `sitecustomize` of its own, the function raises ImportError, as Python expects."""
     try:
         real = _real_sitecustomize()
-        known = set(sys.modules) - {"__future__"}  # only this module imports `__future__`
-        prctl, leave = _calls("prctl", "exit")
-        for capability in range(64):
-            if prctl(PR_CAPBSET_DROP, capability, 0, 0, 0):
-                break  # past the last capability
-        _end_quickly(known, leave)
-        work = _worker(prctl)
-        # Everything possible is done before a fork, because each change in a fork copies a page of memory.
-        _freeze(known)
-        _renew_main()
-        work()
+        if sys.argv[0] in ("", "-", "-c", "-m") or not sys.path_hooks:
+            _serve()
+        else:
+            _serve_before_script()
     except BaseException:  # this process must never run the script
         sys.excepthook(*sys.exc_info())
         os._exit(1)
     if not real:
         raise ImportError("there is no other one", name="sitecustomize")
+
+
+def _serve_before_script() -> None:
+    """Makes Python call `_serve` at the end of its start, just before it opens the script.
+
+    Python then asks the path hooks whether the script's file is an archive with a program. The function puts
+    a hook in the place of the first one until then. The hook must not be added to the list instead, because
+    Python stops with an error if the list becomes shorter meanwhile.
+    """
+    hooks, script = sys.path_hooks, os.path.abspath(sys.argv[0])
+    first = hooks[0]
+
+    def hook(path: str) -> Any:
+        if hooks[0] is hook and os.path.abspath(path) == script:
+            hooks[0] = first
+            try:
+                _serve()
+            except BaseException:  # this process must never run the script
+                sys.excepthook(*sys.exc_info())
+                os._exit(1)
+        return first(path)
+
+    hooks[0] = hook
+
+
+def _serve() -> None:
+    """Waits for orders (messages of the guest, air's program in the box, that request a fork), and makes a
+    fork for each. Each fork gets a command to run. The function returns only in a fork whose command is this
+    interpreter's own script."""
+    known = set(sys.modules) - {"__future__"}  # only this module imports `__future__`
+    prctl, leave = _calls("prctl", "exit")
+    for capability in range(64):
+        if prctl(PR_CAPBSET_DROP, capability, 0, 0, 0):
+            break  # past the last capability
+    _end_quickly(known, leave)
+    work = _worker(prctl)
+    # Everything possible is done before a fork, because each change in a fork copies a page of memory.
+    _freeze(known)
+    _renew_main()
+    work()
 
 
 def _calls(*names: str) -> Any:
@@ -91,7 +129,7 @@ def _end_quickly(known: set[str], leave: Any) -> None:
 
     standard, module_type, ref = sys.stdlib_module_names, type(sys), sys.modules["_weakref"].ref
     sizes = {name: len(vars(sys.modules[name])) for name in known - {"__main__"}}
-    sizes["site"] = 0  # not compared: `site` still runs
+    sizes["site"] = 0  # not compared: `site` may still run
     kept: list[Any] = []
     kept.append(kept)  # a cycle, so its contents stay: garbage collections skip frozen objects
 
@@ -214,6 +252,8 @@ def _worker(prctl: Any) -> Any:
     room, flags = _socket.CMSG_SPACE(12), _socket.MSG_CMSG_CLOEXEC
     own = os.environ.pop("PYTHONPATH").partition(":")[2]  # the first entry is PATH
     os.environ.update({"PYTHONPATH": own} if own else {})
+    if os.environ.get("LD_BIND_NOW") == BOUND:
+        del os.environ["LD_BIND_NOW"]
     packages = _own_packages()
     control = _socket.socket(family, kind, 0, CONTROL)
     os.set_inheritable(CONTROL, False)

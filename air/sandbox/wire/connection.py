@@ -246,7 +246,7 @@ class Connection:
             self._write(frame({**header, "id": ident}, body))
             if body:
                 await self.drain()
-            return await self._answer(queue)
+            return await self.answer(queue)
 
     async def stream(self, header: Mapping[str, Any]) -> AsyncIterator[Reply]:
         """Sends the guest a request that has several answers, and yields the header and body of each answer.
@@ -255,7 +255,7 @@ class Connection:
         with self._answers(ident) as queue:
             self._write(frame({**header, "id": ident}))
             try:
-                while (reply := await self._answer(queue))[0].get("more"):
+                while (reply := await self.answer(queue))[0].get("more"):
                     yield reply
             except (asyncio.CancelledError, GeneratorExit):  # nobody reads the other answers
                 self.post({"op": "abort", "id": 0, "target": ident})
@@ -281,7 +281,7 @@ class Connection:
                         not queue.empty()
                     ):  # the guest refused the file, or already has the whole file
                         break
-                await self._answer(queue)
+                await self.answer(queue)
             except BaseException:  # cancellation too: no partial file stays in the box
                 self.post({"op": "abort", "id": 0, "target": ident})
                 raise
@@ -362,7 +362,10 @@ class Connection:
         except ConnectionError as error:
             self.lose(f"its stream broke: {error}")
 
-    async def _answer(self, queue: asyncio.Queue[Reply | None]) -> Reply:
+    async def answer(self, queue: asyncio.Queue[Reply | None]) -> Reply:
+        """Waits for the next answer in `queue`, which receives the answers to one request (see `route`), and
+        returns its header and body. Raises BoxFileError if the answer is an error, and BoxDiedError if the
+        stream to the guest has ended."""
         reply = await queue.get() if not (self.reason and queue.empty()) else None
         if reply is None:
             raise BoxDiedError(f"box {self._name}: {self.reason}")

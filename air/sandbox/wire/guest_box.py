@@ -39,7 +39,7 @@ from air.sandbox.guest.main import HOST_SILENT
 from air.sandbox.ops.command_log import CommandLog, recorded
 from air.sandbox.wire import file_transfer as files
 from air.sandbox.wire.command_streams import RunningCommands, result_of
-from air.sandbox.wire.connection import CLOSED, Connection
+from air.sandbox.wire.connection import CLOSED, Connection, Reply
 from air.sandbox.wire.port_relay import Handler, Relay, to
 
 START_SECONDS = 60.0
@@ -82,6 +82,11 @@ class GuestBox(Box):
         self._connection: Connection | None = None
         self._relay: Relay | None = None
         self._running: RunningCommands | None = None
+        self._coming_reset = 0
+        """The id of the request `reset` that the guest (air's program in the box) does by itself after the
+        last command. 0 if there is none."""
+        self._reset_answers: asyncio.Queue[Reply | None] = asyncio.Queue()
+        """Receives the answer to the request `_coming_reset`."""
         self._execs = 0
         self._frozen = False
         self.born = time.monotonic()
@@ -133,6 +138,7 @@ class GuestBox(Box):
         stdin: bytes = b"",
         files: Mapping[str, bytes] | None = None,
         max_bytes: int = MAX_OUTPUT,
+        then_reset: bool = False,
     ) -> ExecResult:
         self._check_awake()
         files = await self._small(files or {})
@@ -140,6 +146,9 @@ class GuestBox(Box):
         request = {"op": "exec", "id": ident, "max_bytes": max_bytes}
         request |= self._request(command, timeout, cwd, env)
         request["files"] = [[path, len(data)] for path, data in files.items()]
+        if then_reset and self.spec.reusable:
+            request["reset"] = self._coming_reset = self._guest.new_id()
+            self._guest.route(self._coming_reset, self._reset_answers)
         self._execs += 1
         try:
             async with asyncio.timeout(timeout + GRACE_SECONDS):
@@ -147,6 +156,7 @@ class GuestBox(Box):
                     request, b"".join([*files.values(), stdin])
                 )
         except ValueError as error:
+            self._expect_no_reset()
             return ExecResult(126, b"", f"air: {error}\n".encode(), began=False)
         except BoxFileError as error:  # the guest no longer runs commands
             raise BoxDiedError(f"box {self.id}: {error}") from error
@@ -162,6 +172,10 @@ class GuestBox(Box):
         if "refused" in header:
             raise BoxFileError("{!r}: {}".format(*header["refused"]))
         return result_of(header, body)
+
+    def _expect_no_reset(self) -> None:
+        self._guest.unroute(self._coming_reset)
+        self._coming_reset = 0
 
     async def _small(self, files: Mapping[str, bytes]) -> Mapping[str, bytes]:
         """Prepares the files of a command. If they have at most `PIECE` bytes together, returns all of them,

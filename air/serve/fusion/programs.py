@@ -173,9 +173,11 @@ async def exec_first(
     timeout: float,  # noqa: ASYNC109 — kept by the guest, which kills the command
     env: Mapping[str, str] | None = None,
     stdin: bytes = b"",
+    then_reset: bool = False,
 ) -> ExecResult:
     """Writes the request's files and then the server's `own` files (content by path) into a box, runs
-    `command` there, and returns its result. No other command may have run in this box before.
+    `command` there, and returns its result. No other command may have run in this box before. `then_reset`
+    says that nothing more will be done in the box (see `Box.exec`).
 
     Raises BadRequest if the files cannot be written, for instance because they do not fit into the workspace.
     """
@@ -187,6 +189,7 @@ async def exec_first(
             stdin=stdin,
             files=request.contents() | dict(own),
             max_bytes=OUTPUT_BYTES,
+            then_reset=then_reset,
         )
     except BoxFileError as error:
         is_own = any(str(error).startswith(f"{path!r}: ") for path in own)
@@ -225,15 +228,27 @@ async def _run(box: Box, language: Language, request: RunCodeRequest) -> RunCode
             box, request, own, language.compile, timeout=seconds, env=language.env
         )
         compiled = result_of(outcome, first=True)
-    seconds = request.run_timeout
+    seconds, then_reset = request.run_timeout, not request.fetch_files
     if compiled is None:
         outcome = await exec_first(
-            box, request, own, language.run, timeout=seconds, env=language.env, stdin=stdin
+            box,
+            request,
+            own,
+            language.run,
+            timeout=seconds,
+            env=language.env,
+            stdin=stdin,
+            then_reset=then_reset,
         )
         ran = result_of(outcome, first=True)
     elif compiled.return_code == 0:
         outcome = await box.exec(
-            language.run, timeout=seconds, env=language.env, stdin=stdin, max_bytes=OUTPUT_BYTES
+            language.run,
+            timeout=seconds,
+            env=language.env,
+            stdin=stdin,
+            max_bytes=OUTPUT_BYTES,
+            then_reset=then_reset,
         )
         ran = result_of(outcome, first=False)
     status, message = status_of(compiled, ran)

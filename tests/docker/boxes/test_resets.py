@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import re
+import zipfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from air.errors import BoxDiedError, BoxFileError
 from air.sandbox import open_box
 from air.sandbox.contract.box import Box, BoxLimits, BoxSpec, ExecResult
+from air.sandbox.wire.guest_box import GuestBox
 from tests.docker.boxes.leftovers import LEFTOVERS, SEES
 
 pytestmark = pytest.mark.docker
@@ -262,6 +267,8 @@ PROGRAMS = ENDS | {
     "place": "import sys; print(__file__, __name__, sys.argv, sys.path, sys.flags, sys.executable, __spec__)",
     "modules": "import sys; print(sorted(sys.modules))",
     "frames": "import inspect; print(len(inspect.stack()))",
+    "path hooks": "import sys\nprint([hook.__name__ for hook in sys.path_hooks])\n"
+    "print(sorted(each for each in sys.path_importer_cache if 'python' in each))",
     "traceback": "def f(): return 1 / 0\nf()",
     "syntax": "print(1",
     "exit code": "import sys; sys.exit(3)",
@@ -318,6 +325,85 @@ async def _ends_alike(box: Box, plain: Box, name: str) -> None:
     )
     assert first == second, name
     await plain.exec("rm -rf out helper.py", timeout=SECONDS)
+
+
+async def test_a_prestarted_python_runs_an_archive_as_a_new_one_does() -> None:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("helper.py", "NUMBER = 7")
+        file.writestr("__main__.py", "import helper, sys; print(helper.NUMBER, sys.path[0])")
+    async with opened() as box, opened(PLAIN) as plain:
+        for _ in range(2):
+            results = []
+            for each in (box, plain):
+                await each.write(SCRIPT, archive.getvalue())
+                results.append(await each.exec(COMMAND, timeout=SECONDS))
+            first, second = ((one.code, one.stdout, one.stderr) for one in results)
+            assert first == second
+            assert first[:2] == (0, b"7 /workspace/air_program.py\n")
+            assert await box.reset() == ""
+
+
+@pytest.mark.parametrize("command", [("-c", "print(2)"), ("-m", "this")])
+async def test_a_prestarted_python_without_a_script(command: tuple[str, str]) -> None:
+    """Python looks for no file then, so the forks begin earlier."""
+    argv = ("python3", *command)
+    async with opened(PLAIN.model_copy(update={"prestart": argv})) as box:
+        for _ in range(2):
+            result = await box.exec(argv, timeout=SECONDS)
+            assert result.code == 0
+            assert result.stdout
+            assert await box.reset() == ""
+
+
+LAST = {
+    "a script": ({SCRIPT: b"open('left', 'w').write('x'); print(2)"}, COMMAND, 0, ""),
+    "another program": ({}, ("bash", "-c", "echo 2 > /tmp/left; echo 2"), 0, ""),
+    "a program that does not start": ({}, ("no-such-program",), 127, ""),
+    "a process that remains": (
+        {SCRIPT: b"import os, time\nif not os.fork(): time.sleep(99)\nprint(2)"},
+        COMMAND,
+        0,
+        "a process kept the output of its command",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAST)
+async def test_a_box_resets_itself_after_its_last_command(name: str) -> None:
+    files, command, code, reason = LAST[name]
+    async with opened() as box:
+        assert isinstance(box, GuestBox)
+        for _ in range(1 if reason else 2):
+            result = await box.exec(command, timeout=SECONDS, files=files, then_reset=True)
+            assert result.code == code
+            assert await box.reset() == reason
+            with pytest.raises(BoxFileError, match="has been reset for its next caller"):
+                await box.write("left", b"for the next caller")
+            with pytest.raises(BoxDiedError, match="has been reset for its next caller"):
+                await box.exec("echo 2 > left", timeout=SECONDS)
+            box.hand_out()
+            if not reason:
+                left = await box.exec("ls -A . /tmp", timeout=SECONDS)
+                assert left.stdout == b".:\n\n/tmp:\n"
+                assert await box.reset() == ""
+
+
+async def test_a_last_command_that_is_refused_or_cancelled_is_followed_by_a_reset() -> None:
+    async with opened() as box:
+        assert isinstance(box, GuestBox)
+        files = {"first": b"1", "/etc/second": b"2"}
+        with pytest.raises(BoxFileError):
+            await box.exec("true", timeout=SECONDS, files=files, then_reset=True)
+        assert await box.reset() == ""
+        box.hand_out()
+        assert (await box.exec("ls -A", timeout=SECONDS)).stdout == b""
+        running = asyncio.create_task(box.exec("sleep 99", timeout=SECONDS, then_reset=True))
+        await asyncio.sleep(0.1)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert await box.reset() == "a command was stopped"
 
 
 async def test_packages_and_variables_of_a_request_get_a_new_interpreter() -> None:
