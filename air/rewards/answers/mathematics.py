@@ -154,6 +154,10 @@ class _Leaf:
     """The value of the text, if it is a plain number."""
     is_expression: bool
     """Whether the text can be compared as an expression."""
+    has_index: bool
+    """Whether the text has a number with an index, such as `101_2`. The index can be its base."""
+    in_base: int | None
+    """The value of a whole number with its base; None for other texts."""
 
     def expression(self) -> runner.Expression:
         if self.number is None or _bits(self.number) > MOST_BITS:
@@ -187,13 +191,14 @@ def _tree(text: str, question: str, leaves: list[_Leaf], depth: int, *, is_order
     a set.
     """
     parts = split(text)
-    stands_for_two = is_ordered and r"\pm" in text
+    stands_for_two = is_ordered and parts.has_both_signs
     if parts.kind != "one" and depth < MOST_DEPTH and not stands_for_two:
         return f"{parts.name} {parts.kind}", _trees(parts, question, leaves, depth + 1)
     value, unit = quantities.without_unit(text, question)
     is_formula = parts.kind == "one" and is_expression(value)
     number = quantities.number(value)
-    leaves.append(_Leaf(compact(text), value, unit, number, is_formula))
+    has_index, in_base = quantities.has_index(value), quantities.value_in_base(value)
+    leaves.append(_Leaf(compact(text), value, unit, number, is_formula, has_index, in_base))
     return len(leaves) - 1
 
 
@@ -223,12 +228,14 @@ def _known(gold: _Leaf, prediction: _Leaf) -> bool | None:
     as expressions."""
     if gold.compact == prediction.compact:
         return True
-    if (based := quantities.equal_in_bases(gold.text, prediction.text)) is not None:
-        return based
     if "%" in (gold.unit, prediction.unit) and gold.unit != prediction.unit:
         return _equal_percent(gold, prediction)
     if not quantities.same_unit(gold.unit, prediction.unit):
         return False
+    if gold.in_base is not None and prediction.in_base is not None:
+        return gold.in_base == prediction.in_base
+    if gold.has_index and prediction.has_index:
+        return False  # math-verify takes no notice of the bases
     if gold.number is not None and prediction.number is not None:
         return quantities.equal(gold.number, prediction.number)
     if ("=" in gold.text) != ("=" in prediction.text):

@@ -39,15 +39,18 @@ _SIGNS = {
 _SUPERSCRIPTS = {**dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789", strict=True)), "⁻": "-", "⁺": "+"}
 _RAISED = re.compile(f"[{''.join(_SUPERSCRIPTS)}]+")
 _SEPARATOR = r"(?:\{,\}|,?\\!\s*|\\[,;: ])"
-_GROUPED = re.compile(
-    rf"(?<![0-9.,])[0-9]{{1,3}}(?:{_SEPARATOR}[0-9]{{3}})+(?![0-9]|{_SEPARATOR}[0-9])"
-)
+_SEPARATED = re.compile(rf"(?<![0-9.,])[0-9]+(?:{_SEPARATOR}[0-9]+)+")
+_GROUPED = re.compile(rf"[0-9]{{1,3}}(?:{_SEPARATOR}[0-9]{{3}})+")
 """A number with LaTeX's separators of thousands, such as `1{,}234`, `1,\\!234` or `1\\,234`. They never
 separate the parts of a list, as the comma of `1,234` can."""
 _REPEATING = re.compile(
-    r"(?<![0-9.,])(?P<whole>[0-9]*)\.(?P<once>[0-9]*)\\(?:overline|bar)\s*\{?(?P<again>[0-9]+)\}?"
+    r"""(?<![0-9.])(?<![0-9]\s)(?P<whole>[1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]*)\.(?P<once>[0-9]*)
+        \\(?:overline|bar)\s*(?:\{(?P<braced>[0-9]+)\}|(?P<single>[0-9]))(?!\s*(?:[0-9]|\\overline|\\bar))""",
+    re.VERBOSE,
 )
 """A decimal whose last digits repeat for ever, such as `0.1\\overline{6}`."""
+_ABOUT = re.compile(r"(?:[^=]*[^=~<>!]=)?\s*~\s*[-+]?[.0-9]")
+"""The beginning of an answer in which a tilde before a number means `about`: `~5`, or `x = ~5`."""
 _WRAPPERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("`", "`"))
 _REPLACED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), by)
@@ -67,8 +70,7 @@ _REPLACED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\\lbrace(?![a-zA-Z])\s*", r"\\{"),
         (r"\\rbrace(?![a-zA-Z])\s*", r"\\}"),
         (r"\\[lr]vert(?![a-zA-Z])\s*", "|"),
-        # `~` before a number means `about`; `\\ ` begins a row of a matrix.
-        (r"(?<!\\)\\[,!;: ]|(?<=[\w)\]},;.])~|\\q?quad(?![a-zA-Z])", " "),
+        (r"(?<!\\)\\[,!;: ]|\\q?quad(?![a-zA-Z])", " "),  # `\\ ` begins a row of a matrix
         (r"\\%", "%"),
         (r"\\\$|\\text\{\s*\\?\$\s*\}", "$"),
         (r"\*\*", "^"),
@@ -93,6 +95,8 @@ def normal(text: str) -> str:
         return ""
     text = without_separators(_unwrapped(_ascii(text)))
     text = _REPEATING.sub(_as_fraction, text)
+    if not _ABOUT.match(text) or text.endswith("~"):
+        text = text.replace("~", " ")  # the space of LaTeX that breaks no line
     for pattern, by in _REPLACED:
         text = pattern.sub(by, text)
     return " ".join(text.split())
@@ -101,7 +105,12 @@ def normal(text: str) -> str:
 def without_separators(text: str) -> str:
     """Removes LaTeX's separators of thousands from the numbers in `text`: `10,\\!080` becomes `10080`. Commas
     alone stay."""
-    return _GROUPED.sub(lambda match: re.sub(_SEPARATOR, "", match[0]), text)
+    return _SEPARATED.sub(_without_separators, text)
+
+
+def _without_separators(match: re.Match[str]) -> str:
+    # Digits are matched first and their groups afterwards, so that the time is linear in the text.
+    return re.sub(_SEPARATOR, "", match[0]) if _GROUPED.fullmatch(match[0]) else match[0]
 
 
 def compact(text: str) -> str:
@@ -114,9 +123,10 @@ def compact(text: str) -> str:
 
 def _as_fraction(match: re.Match[str]) -> str:
     """Returns a repeating decimal as a fraction: `0.1\\overline{6}` is (16 − 1)/90."""
-    before = match["whole"] + match["once"]
-    top = int(before + match["again"]) - int(before or "0")
-    bottom = int("9" * len(match["again"]) + "0" * len(match["once"]))
+    before = match["whole"].replace(",", "") + match["once"]
+    again = match["braced"] or match["single"]
+    top = int(before + again) - int(before or "0")
+    bottom = int("9" * len(again) + "0" * len(match["once"]))
     return rf"\frac{{{top}}}{{{bottom}}}"
 
 

@@ -28,9 +28,11 @@ _NUMBER = re.compile(
     )""",
     re.VERBOSE,
 )
+_INDEX = re.compile(r"[0-9]\)?\s*_")
 _BASED = re.compile(
-    r"(?P<digits>-?(?=[A-Za-z]*[0-9])[0-9A-Za-z]+)\s*_"
-    r"\s*(?:\{\s*(?P<braced>[0-9]{1,2})\s*\}|(?P<single>[0-9]))"
+    r"""(?P<sign>[+-]?)\s*(?P<digits>(?=[A-Za-z]*[0-9])[0-9A-Za-z]+)\s*_
+        \s*(?:\{\s*(?P<braced>[0-9]{1,2})\s*\}|(?P<single>[0-9]))""",
+    re.VERBOSE,
 )
 _CURRENCIES = {"$": "dollar", "€": "euro", "£": "pound sterling", "¥": "yen"}
 _UNIT = re.compile(
@@ -116,21 +118,20 @@ def equal(gold: Quantity, prediction: Quantity) -> bool:
     return shorter.is_rounded and shorter.is_near(other.value)
 
 
-def equal_in_bases(gold: str, prediction: str) -> bool | None:
-    """Returns whether two whole numbers with their bases, such as `101_2` and `5_{10}`, have the same value.
-    Returns None if one of the texts has no base, or none that is a number from 2 to 36. So an answer may
-    leave its base out."""
-    values = [_value_in_base(text) for text in (gold, prediction)]
-    return None if None in values else values[0] == values[1]
+def has_index(text: str) -> bool:
+    """Returns whether a text has a number with an index, such as `101_2`. The index can be its base."""
+    return _INDEX.search(text) is not None
 
 
-def _value_in_base(text: str) -> int | None:
+def value_in_base(text: str) -> int | None:
+    """Returns the value of a whole number with its base, such as 5 for `101_2`. Returns None if the text is
+    no such number, the base is not from 2 to 36, or a digit is too large for it."""
     match = _BASED.fullmatch(text)
     base = int(match["braced"] or match["single"]) if match else 0
     if match is None or not 2 <= base <= 36:
         return None
     try:
-        return int(match["digits"], base)
+        return int(match["sign"] + match["digits"], base)
     except ValueError:  # a digit is too large for the base
         return None
 

@@ -27,9 +27,11 @@ _THOUSANDS = re.compile(
     re.VERBOSE,
 )
 _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])\s*")
-_ENDS_TERM = re.compile(r"[\w)\]}!]\s*\Z")
+_BEGINS_TERM = re.compile(r"(?:\A|[-+*/^=,;:(\[{<>]|\\(?:cdot|times|div|frac|sqrt))\s*\Z")
 _MOST_BRACES = 20
 _OPEN, _CLOSE = "([{", ")]}"
+_SIGNS = "signs"
+"""What `_split` returns as the kind of one expression with `\\pm`."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class Parts:
     name: str = ""
     """The variable before an equals sign, such as `x` in `x = 1`, which the parts do not contain; empty if
     there is none."""
+    has_both_signs: bool = False
+    """Whether the parts are the two values of one expression with `\\pm`."""
 
 
 def split(text: str) -> Parts:
@@ -53,7 +57,8 @@ def split(text: str) -> Parts:
     match = _ASSIGNMENT.fullmatch(text)
     name, value = (match["name"].replace(" ", ""), match["value"]) if match else ("", text)
     kind, parts = _split(value.strip())
-    return Parts(kind, tuple(part.strip() for part in parts), name)
+    stripped = tuple(part.strip() for part in parts)
+    return Parts("set", stripped, name, True) if kind == _SIGNS else Parts(kind, stripped, name)
 
 
 def _split(text: str) -> tuple[str, list[str]]:
@@ -73,13 +78,14 @@ def _split(text: str) -> tuple[str, list[str]]:
     if len(listed) > 1:
         return "set", _with_both_signs(_without_names(listed))
     signed = _both_signs(text)
-    return ("set", signed) if len(signed) > 1 else ("one", [text])
+    return (_SIGNS, signed) if len(signed) > 1 else ("one", [text])
 
 
 def _without_braces(text: str) -> str:
     """Removes braces without backslashes around the whole of `text`, up to `_MOST_BRACES` pairs."""
     for _ in range(_MOST_BRACES):
-        if not text.startswith("{") or text.endswith(r"\}") or _closes(text, 0) != len(text) - 1:
+        is_whole = text.startswith("{") and text.endswith("}") and _closes(text, 0) == len(text) - 1
+        if not is_whole or text.endswith(r"\}"):
             break
         text = text[1:-1].strip()
     return text
@@ -105,7 +111,7 @@ def _both_signs(part: str) -> list[str]:
     if len(signs) != 1:
         return [part]
     before, after = part[: signs[0].start()], part[signs[0].end() :]
-    plus = "+" if _ENDS_TERM.search(before) else ""
+    plus = "" if _BEGINS_TERM.search(before) else "+"
     return [f"{before}{plus}{after}", f"{before}-{after}"]
 
 

@@ -256,6 +256,7 @@ def test_long_replies_take_little_time() -> None:
         "1" * 1_000_000,
         "(" * 1_000_000,
         "#### " * 200_000,
+        "1" + r"\!234" * 20_000 + "5",
     )
     start = time.process_time()
     for reply in replies:
