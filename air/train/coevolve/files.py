@@ -70,6 +70,10 @@ def read_answered(folder: Path) -> list[dict[str, Any]]:
         if not isinstance(line, dict):
             raise ConfigError("must be a JSON object", where=place, remedy=_REMEDY)
         for key, kind in () if "malformed" in line else _ANSWERED.items():
-            if not isinstance(line.get(key), kind):
+            value = line.get(key)
+            is_valid = isinstance(value, kind)
+            if isinstance(value, list):
+                is_valid = bool(value) and all(one is None or isinstance(one, str) for one in value)
+            if not is_valid:
                 raise ConfigError(f"has no valid `{key}`", where=place, remedy=_REMEDY)
     return [line for _, line in lines]

@@ -166,11 +166,11 @@ class Plan:
     def check(self) -> None:
         """Checks that the held-out questions, the executor's tools and the packages that compare answers can
         be used. If prime-rl must still train a model, also checks that it can, with tasks like those of a
-        round. Raises MissingError or ConfigError otherwise. Checks nothing if all rounds are finished, since
-        only the report remains to be written then."""
+        round. Raises MissingError or ConfigError otherwise. If all rounds are finished, checks only the
+        packages that compare answers, since only the report remains to be written then."""
+        check_equality(self.config.answers.equality)
         if self.is_finished():
             return
-        check_equality(self.config.answers.equality)
         read_rows(self.held_out_rows)
         self.tools  # noqa: B018 (loads them)
         if self.config.rounds:
@@ -228,9 +228,10 @@ class Plan:
         """Returns the GPUs on one of which this process plays with the model of `side`. None: the device in
         the side's settings. The executor plays during the proposer's training, so if prime-rl does this
         training, the executor gets the GPUs that it leaves (see `free_gpus`). The proposer plays only between
-        trainings, so these GPUs are only preferred. Raises ConfigError if there is no GPU for the
-        executor."""
-        if self.proposer.config.frozen or not self.config.rounds:
+        trainings: it gets the same GPUs, and any if prime-rl leaves none. None also if no training of the
+        proposer remains. Raises ConfigError if there is no GPU for the executor, or if the machine has fewer
+        GPUs than prime-rl needs."""
+        if not self.config.rounds or self._are_trained(self.proposer):
             return None
         training = self.proposer_run(0, self.proposer.config.model)
         return (preferred_gpus if side is self.proposer else free_gpus)(training, side)
@@ -265,11 +266,19 @@ class Plan:
 
     def check_recorded(self) -> None:
         """Raises UsageError if the co-evolution's folder has a `coevolve.json` with other settings (only the
-        number of rounds may differ)."""
+        number of rounds may differ), or one that cannot be read."""
         file = self.folder / FILE
         if file.is_file():
             identity = json.loads(json.dumps(self._identity()))
-            self._compare(_recorded(file, identity), identity)
+            try:
+                recorded = _recorded(file, identity)
+            except OSError as error:
+                raise UsageError(
+                    f"cannot be read: {error.strerror}",
+                    where=str(file),
+                    remedy="correct its permissions",
+                ) from None
+            self._compare(recorded, identity)
 
     def _compare(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         for key in {**before, **now}:

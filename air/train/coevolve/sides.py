@@ -211,10 +211,10 @@ def _check_prime(view: run_file.PrimeView, merged: MergedSettings) -> None:
 
 
 def _check_parts(merged: MergedSettings) -> None:
-    """Raises ConfigError if prime-rl would refuse the settings of its parts, the trainer and the
-    orchestrator, when a training starts."""
+    """Raises ConfigError if a part of prime-rl, the trainer or the orchestrator, writes no checkpoints, or if
+    prime-rl would refuse the copies of a key in its parts (`shared_keys`) when a training starts."""
     for part in ("trainer", "orchestrator"):
-        if _table(merged.data, part).get("ckpt", {}) is None:
+        if _table(merged.data, part).get("ckpt", {}) in (None, "None"):
             raise ConfigError(
                 "must not be unset, because the last checkpoint is the trained model",
                 where=merged.place(f"{part}.ckpt"),

@@ -46,21 +46,25 @@ SHARED: Mapping[str, tuple[str, ...]] = {
 """Maps the dotted path of each key that prime-rl 0.8 copies to the paths of the copies. Without the names of
 the model and the folders, which air sets."""
 _MUST_AGREE = ("ckpt.interval",)
-"""The keys whose copies must be equal even if the key itself is not set."""
+"""The keys whose copies are compared even if the key itself is not set. prime-rl has more such rules, such as
+those about lengths and chat templates of its parts, which it checks when the training starts."""
+_ABSENT = object()
 
 
 def contradiction(data: Mapping[str, Any]) -> tuple[str, str] | None:
     """Returns the dotted path of the first key in the run file `data` that contradicts another key, and the
-    path of this other key; None if there is none."""
+    path of this other key; None if there is none. A copy that is unset (None or `"None"`) contradicts a key
+    that is set, because prime-rl fills in only copies that are absent."""
     for shared, copies in SHARED.items():
         value = _value(data, shared)
         for copy in copies:
             own = _value(data, copy)
-            if own is None:
+            if own is _ABSENT:
                 continue
-            if value is not None and own != value:
-                return copy, shared
-            if value is None and shared in _MUST_AGREE:
+            if value is not None and value is not _ABSENT:
+                if own != value:
+                    return copy, shared
+            elif own is not None and shared in _MUST_AGREE:
                 others = (one for one in copies if _value(data, one) != own)
                 if (other := next(others, None)) is not None:
                     return copy, other
@@ -69,5 +73,5 @@ def contradiction(data: Mapping[str, Any]) -> tuple[str, str] | None:
 
 def _value(data: Any, dotted: str) -> Any:
     for key in dotted.split("."):
-        data = data.get(key) if isinstance(data, Mapping) else None
-    return data
+        data = data.get(key, _ABSENT) if isinstance(data, Mapping) else _ABSENT
+    return None if data == "None" else data

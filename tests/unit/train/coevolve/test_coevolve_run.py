@@ -83,7 +83,16 @@ async def test_a_file_of_proposals_with_other_content_is_named(tmp_path: Path, t
 
 
 @pytest.mark.parametrize(
-    "change", [{"question": 3}, {"proposed": None}, {"answers": "1"}, {"tool_calls": "many"}, None]
+    "change",
+    [
+        {"question": 3},
+        {"proposed": None},
+        {"answers": "1"},
+        {"answers": []},
+        {"answers": ["1", 3]},
+        {"tool_calls": "many"},
+        None,
+    ],
 )
 async def test_a_file_of_answers_with_other_content_is_named(
     tmp_path: Path, change: dict[str, Any] | None

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from air import paths
 from air.errors import ConfigError, MissingError, UsageError
 from air.sandbox.pool import gpus
 from air.train.coevolve import report
@@ -173,6 +174,10 @@ def test_the_folder_belongs_to_its_engine_and_settings(prime_rl: None, tmp_path:
             r"trainer\.ckpt\.interval: differs from `orchestrator\.ckpt\.interval`",
         ),
         (
+            {"trainer": {"max_steps": "None"}},
+            r"trainer\.max_steps: differs from `max_steps`",
+        ),
+        (
             {"ckpt": "None", "orchestrator": {"ckpt": {"interval": 4}}},
             r"orchestrator\.ckpt\.interval: differs from `trainer\.ckpt\.interval`",
         ),
@@ -189,7 +194,11 @@ def test_what_a_round_cannot_hand_to_prime_rl_is_refused(
     "settings",
     [
         {"trainer": {"max_steps": 7}, "max_steps": 7},
-        {"trainer": {"max_steps": "None"}, "orchestrator": {"ckpt": {"keep_last": 2}}},
+        {"orchestrator": {"ckpt": {"keep_last": 2}}},
+        {
+            "ckpt": {"interval": "None"},
+            "trainer": {"ckpt": {"interval": "None"}},
+        },
         {
             "ckpt": "None",
             "trainer": {"ckpt": {"interval": 3, "keep_last": 1}},
@@ -210,6 +219,20 @@ def test_a_run_file_that_contradicts_itself_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         plan(config(tmp_path, executor=side))
     assert str(error.value).startswith(f"{file}: trainer.max_steps: differs from `max_steps`")
+
+
+@pytest.mark.parametrize("part", ["trainer", "orchestrator"])
+def test_a_single_run_file_that_unsets_checkpoints_is_refused(tmp_path: Path, part: str) -> None:
+    text = (paths.shipped("configs") / "agent0" / "executor_prime_rl.toml").read_text()
+    before, after = {
+        "trainer": ("[trainer.optim]", '[trainer]\nckpt = "None"\n[trainer.optim]'),
+        "orchestrator": ("[orchestrator]", '[orchestrator]\nckpt = "None"'),
+    }[part]
+    assert before in text
+    file = tmp_path / "mine.toml"
+    file.write_text(text.replace(before, after, 1))
+    with pytest.raises(ConfigError, match=rf"{part}\.ckpt: must not be unset"):
+        plan(config(tmp_path, executor={"model": "m", "run_files": [str(file)]}))
 
 
 def test_the_keys_that_prime_rl_copies_are_in_its_schema() -> None:
