@@ -35,9 +35,6 @@ JOB_BYTES = 1 << 16
 CAPABILITIES = (SETGID, SETUID, SETPCAP, SYS_RESOURCE)
 START_SECONDS, FORK_SECONDS = 20.0, 5.0
 STARTED, READY, FAILED = b"started", b"ready", b"failed"
-BOUND = "air"
-"""The value of the variable `LD_BIND_NOW` by which the interpreter recognises that the guest (this program)
-has set the variable, and removes it before commands run. Any value that is not empty works."""
 
 
 class NotPrestarted(Exception):
@@ -99,8 +96,6 @@ class Prestarted:
             path = f"/proc/self/fd/{PROGRAM}"
             others = self.env.get("PYTHONPATH")
             env = dict(self.env, PYTHONPATH=f"{path}:{others}" if others else path)
-            # The dynamic linker then looks up all symbols now, and not in each fork again at their first use.
-            env.setdefault("LD_BIND_NOW", BOUND)
             run_from_path(os.execve, self.argv, env)
         except BaseException as error:  # nothing may return into the guest's loop
             os.write(2, f"cannot start {self.argv[0]!r} in advance: {error}\n".encode())

@@ -36,8 +36,6 @@ commands in the usual way."""
 NICER = 5
 PR_SET_DUMPABLE, PR_CAPBSET_DROP = 4, 24
 STARTED, READY, FAILED = b"started", b"ready", b"failed"
-BOUND = "air"
-"""The value of the variable `LD_BIND_NOW` if the guest (air's program in the box) has set it."""
 
 
 def main() -> None:
@@ -252,8 +250,6 @@ def _worker(prctl: Any) -> Any:
     room, flags = _socket.CMSG_SPACE(12), _socket.MSG_CMSG_CLOEXEC
     own = os.environ.pop("PYTHONPATH").partition(":")[2]  # the first entry is PATH
     os.environ.update({"PYTHONPATH": own} if own else {})
-    if os.environ.get("LD_BIND_NOW") == BOUND:
-        del os.environ["LD_BIND_NOW"]
     packages = _own_packages()
     control = _socket.socket(family, kind, 0, CONTROL)
     os.set_inheritable(CONTROL, False)
