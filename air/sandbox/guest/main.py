@@ -137,6 +137,9 @@ class Guest:
         self.started = StartedCommands(self.epoll, self.outbox.send)
         self.answers = MultiFrameAnswers(self.outbox)
         self.outbox.sources = [self.relay, self.started, self.answers]
+        self.reset_due: int | None = None
+        """The id of a reset that begins as soon as the last command's result is sent; None if there is
+        none."""
 
     def _interrupted(self, *_: object) -> None:
         self.over = True  # no exception, which could interrupt `end` and leave processes stopped
@@ -177,6 +180,7 @@ class Guest:
                 self._leave(HOST_SILENT)
             if self.outbox.unsent:
                 self.outbox.flush()
+            self._reset_when_sent()
 
     def _leave(self, reason: str) -> None:
         self.send({"op": "bye", "reason": reason})
@@ -447,9 +451,20 @@ class Guest:
         host need not send this request. Does nothing if `ident` is None."""
         if ident is None or self.reuse is None:
             return
-        self.outbox.flush()  # the host gets the command's result before the reset begins
+        self.reset_due, self.reuse.handed_back = ident, True
+        self.outbox.flush()
+        self._reset_when_sent()
+
+    def _reset_when_sent(self) -> None:
+        """Does the reset that is due, if there is one and the host has the command's result. Until then the
+        box could be ended without the result being lost."""
+        if self.reset_due is None or self.reuse is None or self.outbox.frames:
+            return
+        ident, self.reset_due = self.reset_due, None
+        self.reuse.handed_back = False
         self.handle({"op": "reset", "id": ident}, b"")
         self.reuse.handed_back = True
+        self.outbox.flush()
 
     def _kill(self, command: running_commands.Command) -> None:
         """Kills all processes of a command, and repeats this until no new descendant appears."""

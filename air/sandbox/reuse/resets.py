@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 USUAL = {"abort", "beat", "exec", "get", "kill", "lease", "mkdir", "reset", "write"}
 """The kinds of requests to the guest (air's program in the box) after which a box can still be reset for
 another caller, because the reset can undo or detect all their effects."""
-IDLE = {"abort", "beat", "kill", "lease"}
-"""The kinds of requests that may reach a box that waits for its next caller. They change nothing in it.
-`lease` is the first request of a caller."""
+IDLE = {"abort", "beat", "end", "kill", "lease"}
+"""The kinds of requests that may reach a box that waits for its next caller. They change nothing in it, or
+end its processes (`end`), after which it is not used again. `lease` is the first request of a caller."""
 SETTLE_SECONDS, PAUSE = 0.25, 0.001
 """Two times in seconds. Some things disappear by themselves, such as a process whose parent has ended. A
 reset waits for them for at most `SETTLE_SECONDS`, and looks again after each `PAUSE`."""
@@ -107,7 +107,7 @@ class Reuse:
         the box as not resettable if a reset cannot undo the effects of this kind of request. Raises Refused
         if the box waits for its next caller, and the request could change it."""
         if self.handed_back and header["op"] not in IDLE:
-            raise Refused("the box has been reset for its next caller")
+            raise Refused("the box has had its last command")
         if header["op"] == "lease":
             self.handed_back = False
         if header["op"] not in USUAL or header.get("user"):

@@ -64,12 +64,14 @@ def _serve_before_script() -> None:
     Python stops with an error if the list becomes shorter meanwhile.
     """
     hooks, script = sys.path_hooks, os.path.abspath(sys.argv[0])
-    first = hooks[0]
+    first, waits = hooks[0], True
 
     def hook(path: str) -> Any:
-        if hooks[0] is hook and os.path.abspath(path) == script:
-            hooks[0] = first
+        nonlocal waits
+        if waits and os.path.abspath(path) == script:
+            waits = False
             try:
+                hooks[hooks.index(hook)] = first
                 _serve()
             except BaseException:  # this process must never run the script
                 sys.excepthook(*sys.exc_info())

@@ -148,6 +148,7 @@ class GuestBox(Box):
         request["files"] = [[path, len(data)] for path, data in files.items()]
         if then_reset and self.spec.reusable:
             request["reset"] = self._coming_reset = self._guest.new_id()
+            self._reset_answers = asyncio.Queue()
             self._guest.route(self._coming_reset, self._reset_answers)
         self._execs += 1
         try:
@@ -159,6 +160,7 @@ class GuestBox(Box):
             self._expect_no_reset()
             return ExecResult(126, b"", f"air: {error}\n".encode(), began=False)
         except BoxFileError as error:  # the guest no longer runs commands
+            self._expect_no_reset()
             raise BoxDiedError(f"box {self.id}: {error}") from error
         except TimeoutError:
             reason = f"its guest did not answer {GRACE_SECONDS:.0f} s after a command's timeout"

@@ -378,15 +378,27 @@ async def test_a_box_resets_itself_after_its_last_command(name: str) -> None:
             result = await box.exec(command, timeout=SECONDS, files=files, then_reset=True)
             assert result.code == code
             assert await box.reset() == reason
-            with pytest.raises(BoxFileError, match="has been reset for its next caller"):
+            with pytest.raises(BoxFileError, match="has had its last command"):
                 await box.write("left", b"for the next caller")
-            with pytest.raises(BoxDiedError, match="has been reset for its next caller"):
+            with pytest.raises(BoxDiedError, match="has had its last command"):
                 await box.exec("echo 2 > left", timeout=SECONDS)
+            if reason:
+                await box.end_processes()
+                continue
             box.hand_out()
-            if not reason:
-                left = await box.exec("ls -A . /tmp", timeout=SECONDS)
-                assert left.stdout == b".:\n\n/tmp:\n"
-                assert await box.reset() == ""
+            left = await box.exec("ls -A . /tmp", timeout=SECONDS)
+            assert left.stdout == b".:\n\n/tmp:\n"
+            assert await box.reset() == ""
+
+
+async def test_a_result_larger_than_the_pipe_is_sent_before_the_reset() -> None:
+    command = "for n in $(seq 500); do : > $n; done; head -c 3000000 /dev/zero"
+    async with opened() as box:
+        for _ in range(3):
+            result = await box.exec(command, timeout=SECONDS, max_bytes=3_000_000, then_reset=True)
+            assert (result.code, len(result.stdout)) == (0, 3_000_000)
+            assert await box.reset() == ""
+            box.hand_out()
 
 
 async def test_a_last_command_that_is_refused_or_cancelled_is_followed_by_a_reset() -> None:

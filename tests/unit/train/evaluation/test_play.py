@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from air.train.evaluation.play import endpoint, evaluate, research_env
+from air.train.evaluation.play import endpoint, evaluate
+from air.train.evaluation.settings import research_env
 
 
 async def test_a_prompt_is_not_sampled_twice_with_one_seed() -> None:
