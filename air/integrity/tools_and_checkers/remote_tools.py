@@ -267,8 +267,13 @@ _on_mcp(
     [raw_call(f'{{"name": "look", "arguments": {{"session": "{OTHER_SESSION}"}}}}'),
      raw_call(f'{{"name": "look", "arguments": {{"mcp-session-id": "{OTHER_SESSION}"}}}}'),
      raw_call(f'{{"name": "look", "arguments": {{}}, "_meta": {{"mcp-session-id": "{OTHER_SESSION}"}}}}'),
-     respond(_result(_text("a")), headers={"mcp-session-id": OTHER_SESSION}), call("look"),
-     respond(status=307, headers={"location": f"{MCP_URL}?mcp-session-id={OTHER_SESSION}"})],
+     respond(_result(_text("a")), headers={"mcp-session-id": OTHER_SESSION}), call("look")],
+    shows(LEFT),
+)  # fmt: skip
+_on_mcp(
+    "a cookie for later calls", "state carry-over", _CARRY,
+    [respond(_result(_text("a")), headers={"set-cookie": f"mcp-session-id={OTHER_SESSION}; path=/"}),
+     call("look")],
     shows(LEFT),
 )  # fmt: skip
 _on_mcp(

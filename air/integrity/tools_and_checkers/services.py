@@ -68,28 +68,37 @@ async def _mcp(folder: Path) -> AsyncIterator[dict[str, str]]:
         yield {MCP_URL: url, OTHER_SESSION: await _other_session(url)}
 
 
-async def _other_session(url: str) -> str:
+async def _other_session(url: str, seconds: float = START_SECONDS) -> str:
     """Opens a session with the MCP server at `url`, keeps the text `LEFT` in it, and returns its id. The
-    session stays open, as the server ends none by itself. Raises InfrastructureError if the server refuses a
-    request."""
+    session stays open, as the server ends none by itself. Raises InfrastructureError if the server opens no
+    session, does not keep the text, or does not answer a request within `seconds`."""
     client = {"name": "another", "version": "1"}
     start = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
     headers = {"accept": "application/json, text/event-stream"}
+    limit = aiohttp.ClientTimeout(total=seconds)
     try:
-        async with aiohttp.ClientSession(headers=headers, raise_for_status=True) as http:
+        async with aiohttp.ClientSession(
+            headers=headers, raise_for_status=True, timeout=limit
+        ) as http:
             async with http.post(url, json=_request("initialize", start, id=1)) as response:
-                await response.read()
-                session = response.headers[SESSION_HEADER]
+                body = await response.read()
+                session = response.headers.get(SESSION_HEADER, "")
+            if not session:
+                raise InfrastructureError(f"the MCP server {url} opened no session: {body[:500]!r}")
             for request in (
                 _request("notifications/initialized", {}),
                 _request("tools/call", {"name": "keep", "arguments": {"text": LEFT}}, id=2),
+                _request("tools/call", {"name": "look", "arguments": {}}, id=3),
             ):
                 async with http.post(
                     url, json=request, headers={SESSION_HEADER: session}
                 ) as response:
-                    await response.read()
-    except aiohttp.ClientError as error:
-        raise InfrastructureError(f"the MCP server {url} refused a session: {error}") from error
+                    body = await response.read()
+    except (aiohttp.ClientError, TimeoutError) as error:
+        problem = f"{type(error).__name__}: {error}"
+        raise InfrastructureError(f"the MCP server {url} refused a session: {problem}") from error
+    if LEFT.encode() not in body:  # a JSON-RPC error has the HTTP status 200
+        raise InfrastructureError(f"the MCP server {url} did not keep a text: {body[:500]!r}")
     return session
 
 

@@ -101,12 +101,12 @@ class Connection:
         """Whether `open` was called and the session is not known to have ended."""
         return self._task is not None and not self._task.done()
 
-    @property
     def end(self) -> str:
-        """Why the session ended, as one line; empty while it runs."""
+        """Returns the reason why the session ended, as one line; an empty string while it runs. Raises the
+        infrastructure error that ended it, if there was one."""
         try:
             self._raise_why_lost()
-        except (ConnectionLost, AirError) as error:
+        except ConnectionLost as error:
             return short(str(error))
         return ""
 
@@ -249,7 +249,9 @@ def leaves(error: BaseException | None) -> list[BaseException]:
 
 
 def short(text: str) -> str:
-    """Returns `text`, which comes from a server, as one line of limited length. Lone surrogates, which cannot
-    be encoded as UTF-8, are replaced by `?`."""
+    """Returns `text`, which comes from a server, as one line of limited length. Characters that are not
+    printable are replaced by escapes such as `\\x1b`, because the line may be printed to a terminal. Lone
+    surrogates, which cannot be encoded as UTF-8, are replaced by `?`."""
     line = " ".join(text[: 4 * _TEXT].split()).encode("utf-8", "replace").decode()
+    line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
     return line if len(line) <= _TEXT else f"{line[:_TEXT]}…"

@@ -3,7 +3,8 @@
 
 All connections go through an egress proxy (`air.sandbox.network`), which connects only to the host and port
 of this server, and checks the address to which the host name resolves. Only redirects to the same origin are
-followed. The size of responses is limited, and compressed responses are rejected.
+followed. The size of responses is limited, and compressed responses are rejected. Cookies that the server
+sets are not sent back: an agent that controls a response could name another client's session in one.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import SplitResult, urlsplit
 
@@ -90,6 +92,7 @@ class RemoteChannel:
         return httpx2.AsyncClient(
             transport=_bounded(transport, self),
             headers=dict(headers or {}),
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),  # it keeps none
             timeout=httpx2.Timeout(CONNECT_SECONDS, read=IDLE_SECONDS),
             follow_redirects=True,
             max_redirects=REDIRECTS,
@@ -113,7 +116,7 @@ class RemoteChannel:
         know the session), also stores it in `reason`, the reason why the connection broke."""
         if response.status_code >= _REFUSED:
             phrase = response.extensions.get("reason_phrase", b"").decode("ascii", "replace")
-            self.status = f"HTTP status {response.status_code} {phrase}".strip()
+            self.status = short(f"HTTP status {response.status_code} {phrase}")
         if response.status_code >= _SERVER_FAILED or response.status_code == _FORGOTTEN:
             self.reason = self.status
 

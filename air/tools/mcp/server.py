@@ -132,13 +132,16 @@ class Server:
     async def _connected(self) -> Connection:
         """Returns the current connection, or a new one if the current connection has broken. Logs why it
         has broken, as no result of a call says so. Raises InfrastructureError if a remote server is
-        unreachable for too long, and ConnectionLost or ErrorResponse if a server in the box (sandbox) cannot
-        be started."""
+        unreachable for too long, or if the box or this machine failed since the last call, and ConnectionLost
+        or ErrorResponse if a server in the box (sandbox) cannot be started."""
         if self._connection is None or not self._connection.alive:
-            end = self._connection.end if self._connection is not None else ""
+            try:
+                # An infrastructure error is raised: a new program would lack the state of the lost one.
+                end = self._connection.end() if self._connection is not None else ""
+            finally:
+                await self._close()
             if end:
                 _LOG.warning("the MCP server %r is started or reached again: %s", self.name, end)
-            await self._close()
             if self._remote:
                 await self._reach(self._patience, end)
             else:

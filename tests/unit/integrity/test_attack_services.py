@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
+from aiohttp import web
 
+from air.errors import InfrastructureError
 from air.integrity.tools_and_checkers import services
 from air.integrity.tools_and_checkers.attack import RESTARTED_MCP_URL
 from air.integrity.tools_and_checkers.remote_tools import RESTARTED_MCP
@@ -59,3 +62,40 @@ async def test_a_client_that_hangs_does_not_keep_the_server_running() -> None:
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("no session", "opened no session"),
+        ("refuses the text", "did not keep a text"),
+        ("never answers", "refused a session: TimeoutError"),
+        ("status", "refused a session: ClientResponseError: 503"),
+    ],
+)
+async def test_a_server_without_the_other_session_is_a_failure_of_ours(
+    fault: str, message: str
+) -> None:
+    over = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.Response:
+        if fault == "never answers":
+            await over.wait()
+        headers = {} if fault == "no session" else {"mcp-session-id": "1"}
+        error = {"jsonrpc": "2.0", "id": 2, "error": {"code": -32602, "message": "Unknown tool"}}
+        status = 503 if fault == "status" else 200
+        return web.json_response(error, headers=headers, status=status)
+
+    app = web.Application()
+    app.router.add_post("/mcp", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
+        seconds = 0.2 if fault == "never answers" else LONG
+        with pytest.raises(InfrastructureError, match=message):
+            await services._other_session(url, seconds)
+    finally:
+        over.set()  # the server waits for its open responses
+        await runner.cleanup()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from air.errors import InfrastructureError
+from air.errors import BoxDiedError, InfrastructureError
 from air.sandbox import open_box
 from air.sandbox.contract.box import Box, BoxSpec
 from air.tools.mcp.in_box import ProgramChannel
@@ -179,6 +181,16 @@ async def test_the_end_of_a_program_between_calls_is_in_the_log(
     assert "'notes' is started or reached again: its program has ended (signal 9)" in caplog.text
 
 
+PAINTS = "import sys; sys.exit('red \\x1b[31m, \\0, \\x9b2J, \\u202e, é')"
+
+
+async def test_characters_that_are_not_printable_are_escaped(box: Box) -> None:
+    escaped = r"red \x1b[31m, \x00, \x9b2J, \u202e, é"
+    with pytest.raises(InfrastructureError) as failure:
+        await server(box, "-X", "utf8", "-c", PAINTS).start()
+    assert str(failure.value).endswith(f"(exit 1): {escaped}")
+
+
 DIES = """
 import os, sys
 if not os.path.exists("began"):
@@ -201,6 +213,33 @@ async def test_the_end_of_the_box_is_no_answer_of_a_server(box: Box) -> None:
         await box.close()
         with pytest.raises(InfrastructureError):
             await one.call("ask", {}, LONG)
+
+
+class Returning(ProgramChannel):
+    """A program that each start runs in the next of some boxes, as if one box failed and came back."""
+
+    def __init__(self, *boxes: Box) -> None:
+        super().__init__(boxes[0], [sys.executable, "raw_server.py", "well"])
+        self._boxes = iter(boxes)
+
+    @asynccontextmanager
+    async def streams(self) -> AsyncIterator[Any]:
+        self._box = next(self._boxes)
+        async with super().streams() as streams:
+            yield streams
+
+
+async def test_a_failure_of_the_box_between_calls_is_no_new_start_of_the_program(box: Box) -> None:
+    async with await open_box(BoxSpec(provider="process")) as failing:
+        await failing.write("raw_server.py", (HERE / "raw_server.py").read_bytes())
+        async with serving(Server("notes", Returning(failing, box), start_seconds=LONG)) as one:
+            connection = one._connection
+            assert connection is not None
+            await failing.close()
+            await until(lambda: not connection.alive)
+            with pytest.raises(BoxDiedError):
+                await one.call("ask", {}, LONG)
+            assert await one.call("ask", {}, LONG) == Answer("the answer")  # it was told once
 
 
 async def test_a_program_ends_with_its_server(box: Box) -> None:

@@ -297,6 +297,23 @@ async def test_a_redirect_to_another_path_is_followed() -> None:
             assert await server.call("any", {}, LONG) == Answer("good")
 
 
+@pytest.mark.parametrize("own", ["", "mine=1"])
+async def test_cookies_of_a_server_are_not_sent_back(own: str) -> None:
+    seen: list[str | None] = []
+
+    async def show(request: Request, message: dict[str, Any]) -> Response:
+        seen.append(request.headers.get("cookie"))
+        response = result_of(message, GOOD)
+        response.set_cookie("mcp-session-id", "other")
+        return response
+
+    headers = {"Cookie": own} if own else {}
+    async with served(by_hand(show)) as one, serving(client(one, headers=headers)) as server:
+        for _ in range(2):
+            assert await server.call("any", {}, LONG) == Answer("good")
+    assert seen == [own or None] * 2
+
+
 async def test_headers_are_sent() -> None:
     async def show(request: Request, message: dict[str, Any]) -> Response:
         return result_of(message, {"content": [{"type": "text", "text": request.headers["x-key"]}]})
