@@ -106,8 +106,8 @@ def check_equality(equality: Equality) -> None:
 
 
 class ComparisonsStopped(Exception):
-    """Raised by `MathEqual` instead of comparing two answers, if another thread has set the event in the
-    context variable `STOP`."""
+    """Raised by `MathEqual` instead of comparing two answers or evaluating one, if another thread has set the
+    event in the context variable `STOP`."""
 
 
 class MathEqual:
@@ -122,9 +122,7 @@ class MathEqual:
         """Returns whether two answers are equal; None if this cannot be decided within the limits. Raises
         InfrastructureError if a comparison fails for a reason other than the answers, and ComparisonsStopped
         if the event in `STOP` is set."""
-        stop = STOP.get()
-        if stop is not None and stop.is_set():
-            raise ComparisonsStopped
+        _check_stop()
         if self._used >= self._most:
             return None
         if self._differ(one, other):
@@ -138,9 +136,16 @@ class MathEqual:
         are computed once, so that only answers with the same values need a comparison of the pair."""
         for answer in (one, other):
             if answer not in self._values:
+                _check_stop()
                 self._values[answer] = _values(self._question, answer)
                 self._used += self._values[answer].seconds
         return self._values[one].differ(self._values[other])
+
+
+def _check_stop() -> None:
+    stop = STOP.get()
+    if stop is not None and stop.is_set():
+        raise ComparisonsStopped
 
 
 def equal_answers(equality: Equality, question: str) -> Equal | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from air.actions import Action
-from air.rewards.proposals.agreement import _measured, agreement, equal_answers
+from air.rewards.proposals.agreement import _measured, _values, agreement, equal_answers
 from air.worlds import sources
 from air.worlds.proposals.comparison_threads import compare_in_thread
 from tests.unit.worlds.proposals.stopped_worker import StoppedWorker
@@ -47,7 +47,7 @@ async def test_a_proposal_does_not_stop_the_others_while_its_answers_are_compare
 async def test_a_cancelled_caller_waits_for_one_comparison_and_begins_no_other() -> None:
     answers = [f"x + y + {n}" for n in range(8)]
     with StoppedWorker() as worker:
-        compared = _measured.cache_info().misses
+        evaluated, compared = _values.cache_info().misses, _measured.cache_info().misses
         task = asyncio.create_task(
             compare_in_thread(lambda: agreement(answers, equal_answers("math", "cancelled?")))
         )
@@ -57,7 +57,8 @@ async def test_a_cancelled_caller_waits_for_one_comparison_and_begins_no_other()
         worker.go_on()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert _measured.cache_info().misses == compared + 1
+        assert _values.cache_info().misses == evaluated + 1
+        assert _measured.cache_info().misses == compared
     found = await compare_in_thread(
         lambda: agreement(answers[:2], equal_answers("math", "cancelled?"))
     )
