@@ -27,9 +27,10 @@ T = TypeVar("T")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-async def wait_shielded(work: Awaitable[T]) -> T:
+async def wait_shielded(work: Awaitable[T], on_cancel: Callable[[], None] | None = None) -> T:
     """Waits for `work` and returns its result. If the caller is cancelled meanwhile, waits until `work` has
-    ended, and then raises CancelledError."""
+    ended, and then raises CancelledError, even if `work` has failed. `on_cancel` is called at each
+    cancellation."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -37,6 +38,8 @@ async def wait_shielded(work: Awaitable[T]) -> T:
             await asyncio.wait([task])
         except asyncio.CancelledError as error:
             cancelled = error
+            if on_cancel is not None:
+                on_cancel()
     if cancelled is not None:
         if not task.cancelled():
             task.exception()  # marks an error as seen: the caller gets the cancellation instead

@@ -25,7 +25,7 @@ from air.rewards.answers.structure import Parts, split
 from air.rewards.answers.verdict import Verdict, pays
 from air.rewards.answers.worker import Tree, same_trees
 
-RULES = 2
+RULES = 3
 """The version of the rules by which answers are equal. Raise this number with every change of the modules
 that this one uses after which a verdict differs. This file is part of the digest (hash) of tasks with its
 checkers; those modules are not."""

@@ -49,7 +49,7 @@ _REPEATING = re.compile(
     re.VERBOSE,
 )
 """A decimal whose last digits repeat for ever, such as `0.1\\overline{6}`."""
-_ABOUT = re.compile(r"(?:[^=]*[^=~<>!]=)?\s*~\s*[-+]?[.0-9]")
+_ABOUT = re.compile(r"(?:[^=]*[^=~<>!]=)?\s*~[~\s]*[-+]?[.0-9]")
 """The beginning of an answer in which a tilde before a number means `about`: `~5`, or `x = ~5`."""
 _WRAPPERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("`", "`"))
 _REPLACED: tuple[tuple[re.Pattern[str], str], ...] = tuple(

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from air import paths
-from air.aio import cancelled_by_signals
+from air.aio import cancelled_by_signals, wait_shielded
 from air.errors import InfrastructureError, MissingError, UsageError, boundary
 from air.train.config.overrides import MergedSettings, read_files
 from air.train.loop.run_folder import WITHOUT_LOCKS
@@ -31,6 +31,7 @@ from air.train.prime_rl.gpu_placement import Placement
 _LOG = logging.getLogger(__name__)
 MERGED = "merged"
 CHECKPOINTS = "checkpoints"
+_STOPS_LATER = "prime-rl: stops when the checkpoint is converted"
 _FILES = {"trainer": ".metadata", "orchestrator": "progress.pt"}
 """The file of each part of a prime-rl checkpoint that is written last, so that a part with it is complete."""
 
@@ -142,20 +143,11 @@ class PrimeTraining:
     async def _convert(self, say: Callable[[str], None]) -> None:
         """Calls `_merge` in a thread. The thread cannot be stopped, and the lock must outlast it. So if the
         task is cancelled, also more than once, waits until the thread has ended, and then raises
-        CancelledError."""
+        CancelledError. A failure of the conversion is then not shown; the next start converts again."""
         say("prime-rl: converts the last checkpoint")
         # Not `asyncio.to_thread`: it makes a task, which the end of `asyncio.run` would cancel.
         merging = asyncio.get_running_loop().run_in_executor(None, self._merge)
-        cancelled: asyncio.CancelledError | None = None
-        while not merging.done():
-            try:
-                await asyncio.wait([merging])
-            except asyncio.CancelledError as error:
-                cancelled = error
-                say("prime-rl: stops when the checkpoint is converted")
-        merging.result()
-        if cancelled is not None:
-            raise cancelled
+        await wait_shielded(merging, lambda: say(_STOPS_LATER))
 
     def _merge(self) -> None:
         """Converts the last checkpoint to a Hugging Face folder. This folder appears when it is complete."""
