@@ -137,9 +137,6 @@ class Guest:
         self.started = StartedCommands(self.epoll, self.outbox.send)
         self.answers = MultiFrameAnswers(self.outbox)
         self.outbox.sources = [self.relay, self.started, self.answers]
-        self.reset_due: int | None = None
-        """The id of a reset that begins as soon as the last command's result is sent; None if there is
-        none."""
 
     def _interrupted(self, *_: object) -> None:
         self.over = True  # no exception, which could interrupt `end` and leave processes stopped
@@ -180,7 +177,8 @@ class Guest:
                 self._leave(HOST_SILENT)
             if self.outbox.unsent:
                 self.outbox.flush()
-            self._reset_when_sent()
+            if self.reuse is not None:
+                self.reuse.reset_when_sent()
 
     def _leave(self, reason: str) -> None:
         self.send({"op": "bye", "reason": reason})
@@ -336,14 +334,14 @@ class Guest:
             body = self._write_files(header, body)
         except FileRefused as error:
             self.send({"id": ident, "refused": [error.path, str(error)]})
-            self._reset_after(header.get("reset"))
+            self._has_ended(header.get("reset"))
             return
         header["now"] = time.monotonic()
         try:
             child = self.starter.start(ident, header, body)
         except NotStarted as error:
             self.send(*running_commands.failed_start(ident, error.code, str(error)))
-            self._reset_after(header.get("reset"))
+            self._has_ended(header.get("reset"))
             return
         if header["op"] == "start":
             started = self.commands[ident] = StartedCommand(ident, child, header)
@@ -444,27 +442,13 @@ class Guest:
             self.pipes[fd] = None
         if not command.cancelled:
             self.send(*command.result(now, self.starter.began(command.ident)))
-        self._reset_after(command.reset)
+        self._has_ended(command.reset)
 
-    def _reset_after(self, ident: int | None) -> None:
-        """Resets the box after its last command, as a request `reset` with the id `ident` would do. So the
-        host need not send this request. Does nothing if `ident` is None."""
-        if ident is None or self.reuse is None:
-            return
-        self.reset_due, self.reuse.handed_back = ident, True
-        self.outbox.flush()
-        self._reset_when_sent()
-
-    def _reset_when_sent(self) -> None:
-        """Does the reset that is due, if there is one and the host has the command's result. Until then the
-        box could be ended without the result being lost."""
-        if self.reset_due is None or self.reuse is None or self.outbox.frames:
-            return
-        ident, self.reset_due = self.reset_due, None
-        self.reuse.handed_back = False
-        self.handle({"op": "reset", "id": ident}, b"")
-        self.reuse.handed_back = True
-        self.outbox.flush()
+    def _has_ended(self, reset: int | None) -> None:
+        """Called when a command's answer is queued. `reset` is the id of the reset that follows the box's
+        last command; None after any other command."""
+        if reset is not None and self.reuse is not None:
+            self.reuse.reset_after(reset)
 
     def _kill(self, command: running_commands.Command) -> None:
         """Kills all processes of a command, and repeats this until no new descendant appears."""

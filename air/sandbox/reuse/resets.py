@@ -91,6 +91,9 @@ class Reuse:
         self.handed_back = False
         """Whether the box was reset after a command that was said to be its caller's last. Until the next
         caller gets the box, requests that could change it are refused, because no reset follows them."""
+        self.due: int | None = None
+        """The id of a reset that begins as soon as the last command's result is sent; None if there is
+        none."""
         self.strays = 0
         """The number of processes that ended after the last reset began to kill processes, although the guest
         (air's program in the box) had not started them. If it is not 0, a process was hidden from the list of
@@ -179,6 +182,24 @@ class Reuse:
         for command in self.guest.commands.values():
             if command.pid == pid and command.status is None and pid not in _pids():
                 command.status = int(signal.SIGKILL)
+
+    def reset_after(self, ident: int) -> None:
+        """Resets the box after its last command, as a request `reset` with the id `ident` would do. So the
+        host need not send this request."""
+        self.due, self.handed_back = ident, True
+        self.guest.outbox.flush()
+        self.reset_when_sent()
+
+    def reset_when_sent(self) -> None:
+        """Does the reset that is due, if there is one and the host has the command's result. Until then the
+        box could be ended without the result being lost."""
+        if self.due is None or self.guest.outbox.frames:
+            return
+        ident, self.due = self.due, None
+        self.handed_back = False
+        self.guest.handle({"op": "reset", "id": ident}, b"")
+        self.handed_back = True
+        self.guest.outbox.flush()
 
     def reset(self, *_frame: object) -> dict[str, Any]:
         """Handles a `reset` request: restores the box to the state of a new box. Returns the answer
