@@ -33,19 +33,20 @@ def select_rows(
     `answered.jsonl`; malformed ones are left out.
 
     A question is selected if its p̂ is between `config.least` and `config.most`. p̂ is the share of the
-    executor's answers that equal the most frequent answer, or 0 in the cases that `config.definition` and
-    `payment.least_valid` describe. Of questions with the same words, only the first that qualifies is used.
-    Questions whose words are an element of `held_out`, the words of the held-out questions, are left out. At
-    most `config.rows` rows are returned, the first ones. `equality` is the rule by which two answers are
-    equal. Raises InfrastructureError if a comparison of answers fails.
+    executor's answers that equal the most frequent answer, or 0 in the cases that `config.definition` (if it
+    is None, `payment.reward`) and `payment.least_valid` describe. Of questions with the same words, only the
+    first that qualifies is used. Questions whose words are an element of `held_out`, the words of the
+    held-out questions, are left out. At most `config.rows` rows are returned, the first ones. `equality` is
+    the rule by which two answers are equal. Raises InfrastructureError if a comparison of answers fails.
     """
     rows: list[dict[str, Any]] = []
     seen = set(held_out)
+    definition = config.definition_with(payment)
     for line in lines:
         if "malformed" in line or words(line["question"]) in seen:
             continue
         found = agreement(line["answers"], equal_answers(equality, line["question"]))
-        p = p_hat(found, line["proposed"], config.definition, payment.least_valid)
+        p = p_hat(found, line["proposed"], definition, payment.least_valid)
         if found.majority is None or not config.least <= p <= config.most:
             continue
         seen.add(words(line["question"]))

@@ -96,7 +96,8 @@ def of_proposals(lines: Sequence[Mapping[str, Any]], config: CoevolveConfig) -> 
     for share in known:
         histogram[min(BINS - 1, int(share * BINS + 1e-9))] += 1
     least, most = config.generation.least, config.generation.most
-    definition, least_valid = config.generation.definition, config.payment.least_valid
+    definition = config.generation.definition_with(config.payment)
+    least_valid = config.payment.least_valid
     ps = [
         p_hat(one, line["proposed"], definition, least_valid)
         for one, line in zip(found, read, strict=True)

@@ -122,13 +122,19 @@ class GenerationConfig(BaseConfig):
     most: float = Field(MOST, ge=0, le=1)
     """The largest p̂ of a question on which the executor is trained. p̂ is the share of the executor's
     answers to the question that equal the most frequent answer."""
-    definition: Definition = "published"
+    definition: Definition | None = None
     """The definition of p̂ for `least` and `most`. `published`: the share of the executor's answers that
     equal the most frequent answer. `as_coded`: the same share, but 0 if the most frequent answer differs from
-    the proposer's own answer, or if the share is at most 0.1."""
+    the proposer's own answer, or if the share is at most 0.1. None: that of `payment.reward`, so that p̂ means
+    the same everywhere."""
     rows: int | None = Field(None, ge=1)
     """The largest number of questions on which the executor is trained in a round: the first that qualify, in
     the order of the proposals. None: no limit."""
+
+    def definition_with(self, payment: PaymentConfig) -> Definition:
+        """Returns the definition of p̂ for `least` and `most`: `definition`, or that of `payment` if it is
+        None."""
+        return self.definition or payment.reward
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

@@ -27,7 +27,12 @@ def answered(run_plan: Plan, *answers: str) -> Path:
     """Writes the answers to one question in round 0. Returns the path of the round's rows."""
     folder = run_plan.round_folder(0)
     folder.mkdir(parents=True, exist_ok=True)
-    line = {"question": "z + z?", "proposed": "2z", "answers": answers, "tool_calls": 0.0}
+    line = {
+        "question": "z + z?",
+        "proposed": "".join(answers[:1]),
+        "answers": answers,
+        "tool_calls": 0.0,
+    }
     (folder / ANSWERED).write_text(json.dumps(line) + "\n")
     return folder / ROWS
 

@@ -35,24 +35,31 @@ LINES = [
 ]
 
 
+PUBLISHED = PaymentConfig(reward="published")
+
+
 def test_questions_in_range_are_kept_once_with_the_majoritys_answer() -> None:
-    rows = select_rows(LINES, GenerationConfig(), PaymentConfig(), set(), "math")
+    rows = select_rows(LINES, GenerationConfig(), PUBLISHED, set(), "math")
     assert rows == [
         {"question": "What is 3 + 4?", "answer": "7", "p_hat": 0.5},
         {"question": "Is a rope of two metres long?", "answer": "6", "p_hat": 0.75},
     ]
-    coded = GenerationConfig(definition="as_coded")
-    assert [row["answer"] for row in select_rows(LINES, coded, PaymentConfig(), set(), "math")] == [
-        "7"
-    ]
-    unanimous = select_rows(
-        LINES, GenerationConfig(least=0.9, most=1.0), PaymentConfig(), set(), "math"
-    )
+    unanimous = select_rows(LINES, GenerationConfig(least=0.9, most=1.0), PUBLISHED, set(), "math")
     assert [row["answer"] for row in unanimous] == ["9"]
-    few = select_rows(
-        LINES, GenerationConfig(least=0.2), PaymentConfig(least_valid=0.0), set(), "math"
-    )
+    all_valid = PaymentConfig(reward="published", least_valid=0.0)
+    few = select_rows(LINES, GenerationConfig(least=0.2), all_valid, set(), "math")
     assert few[-1] == {"question": "Who knows?", "answer": "1", "p_hat": 0.25}
+
+
+def test_the_filter_has_the_rewards_definition_unless_it_names_its_own() -> None:
+    coded = PaymentConfig(reward="as_coded")
+    for generation, payment, answers in (
+        (GenerationConfig(), coded, ["7"]),
+        (GenerationConfig(definition="as_coded"), PUBLISHED, ["7"]),
+        (GenerationConfig(definition="published"), coded, ["7", "6"]),
+    ):
+        rows = select_rows(LINES, generation, payment, set(), "math")
+        assert [row["answer"] for row in rows] == answers
 
 
 def test_answers_are_compared_by_the_rule_of_the_settings() -> None:
@@ -68,14 +75,14 @@ def test_answers_are_compared_by_the_rule_of_the_settings() -> None:
 
 def test_held_out_questions_are_never_trained_on() -> None:
     held_out = {words("WHAT IS 3+4?")}
-    rows = select_rows(LINES, GenerationConfig(), PaymentConfig(), held_out, "math")
+    rows = select_rows(LINES, GenerationConfig(), PUBLISHED, held_out, "math")
     assert [row["question"] for row in rows] == ["Is a rope of two metres long?"]
 
 
 def test_no_more_rows_than_the_cap_are_kept() -> None:
     """The cap counts the kept rows, not the proposals."""
     for rows, kept in ((1, ["7"]), (2, ["7", "6"]), (9, ["7", "6"])):
-        chosen = select_rows(LINES, GenerationConfig(rows=rows), PaymentConfig(), set(), "math")
+        chosen = select_rows(LINES, GenerationConfig(rows=rows), PUBLISHED, set(), "math")
         assert [row["answer"] for row in chosen] == kept
 
 
@@ -87,7 +94,8 @@ def config(**changes: Any) -> CoevolveConfig:
 
 
 def test_the_report_of_a_round_by_hand() -> None:
-    found = of_proposals(LINES, config())
+    assert of_proposals(LINES, config())["frontier_share"] == pytest.approx(2 / 6)
+    found = of_proposals(LINES, config(generation={"definition": "published"}))
     assert found["proposals"] == 6
     assert found["malformed"] == 1
     #                            p = .25     .5, .5    .75      1
