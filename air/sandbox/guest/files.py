@@ -38,6 +38,16 @@ class Refused(Exception):
     error's text is sent to the host as the answer."""
 
 
+class FileRefused(Exception):
+    """The error that is raised if a file that comes with a command cannot be written: `path` is the file's
+    path, and `cause` the reason."""
+
+    def __init__(self, path: str, cause: OSError | Refused) -> None:
+        super().__init__(path)
+        self.path = path
+        self.cause = cause
+
+
 class Upload:
     """A file that the guest (this program) is writing, under a temporary name until it is complete.
 
@@ -140,6 +150,20 @@ class Files:
             if header["last"]:
                 self.uploads.pop(ident, None)
         return None
+
+    def write_before_command(self, header: dict[str, Any], body: bytes) -> bytes:
+        """Writes the files that come with a command. `header["files"]` lists them as pairs (path, size in
+        bytes). `body` begins with their contents, one after another. Returns the rest of `body`, which is the
+        command's standard input. Raises FileRefused if a file cannot be written."""
+        start = 0
+        for path, size in header.get("files", ()):
+            one = {"id": header["id"], "path": path, "mode": 0o644, "last": True}
+            try:
+                self.write(one, body[start : start + size])
+            except (OSError, Refused) as error:
+                raise FileRefused(path, error) from error
+            start += size
+        return body[start:]
 
     def abort(self, ident: int) -> None:
         """Cancels the unfinished `write` request with the id `ident`, if there is one, and removes its

@@ -24,7 +24,7 @@ from air.sandbox.guest import frames, running_commands
 from air.sandbox.guest.accounts import Rights
 from air.sandbox.guest.command_streams import StartedCommand, StartedCommands
 from air.sandbox.guest.entries import Entries
-from air.sandbox.guest.files import Files, OpenFiles, Refused
+from air.sandbox.guest.files import FileRefused, Files, OpenFiles, Refused
 from air.sandbox.guest.outbox import MultiFrameAnswers, Outbox
 from air.sandbox.guest.relay import Relay
 from air.sandbox.guest.spawn import NotStarted, Starter, bound
@@ -63,15 +63,6 @@ PATIENCE = 20.0
 guest's program. If no configuration comes, for example because the host's process has died, the guest ends.
 The time is long, because on a busy machine the configuration can be late. See also
 `air.sandbox.wire.connection.PATIENCE`."""
-
-
-class FileRefused(Exception):
-    """The error that is raised if a file that comes with an `exec` request cannot be written. Its text is the
-    reason; `path` is the file's path."""
-
-    def __init__(self, path: str, why: str) -> None:
-        super().__init__(why)
-        self.path = path
 
 
 class Guest:
@@ -331,9 +322,9 @@ class Guest:
         if self.frozen:
             raise Refused("the box is frozen")
         try:
-            body = self._write_files(header, body)
+            body = self.files.write_before_command(header, body)
         except FileRefused as error:
-            self.send({"id": ident, "refused": [error.path, str(error)]})
+            self.send({"id": ident, "refused": [error.path, running_commands.reason(error.cause)]})
             self._has_ended(header.get("reset"))
             return
         header["now"] = time.monotonic()
@@ -352,20 +343,6 @@ class Guest:
             os.set_blocking(fd, False)
             self.pipes[fd] = command
             self.epoll.register(fd, select.EPOLLIN)
-
-    def _write_files(self, header: dict[str, Any], body: bytes) -> bytes:
-        """Writes the files that come with a command. `header["files"]` lists them as pairs (path, size in
-        bytes). `body` begins with their contents, one after another. Returns the rest of `body`, which is the
-        command's standard input. Raises FileRefused if a file cannot be written."""
-        start = 0
-        for path, size in header.get("files", ()):
-            one = {"id": header["id"], "path": path, "mode": 0o644, "last": True}
-            try:
-                self.files.write(one, body[start : start + size])
-            except (OSError, Refused) as error:
-                raise FileRefused(path, running_commands.reason(error)) from error
-            start += size
-        return body[start:]
 
     def _signal(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
         """Sends the signal `header["number"]` to the process group of the command that `Box.start` started
