@@ -11,8 +11,10 @@ as if it had just been started. If the job is another program, the fork executes
 A fork shares the memory of the original process until one of them changes it. Each memory page that must then
 be copied takes as long as thousands of instructions, so this module does as little as possible after a fork.
 
-The original process is root with few capabilities, and never sees a command. The fork becomes the Unix user
-who runs commands, and then receives its job on a socket of its own. Standard library only, any Python >= 3.8.
+The original process is root with few capabilities, and never sees a command. What the image lets Python
+import at its start (its `sitecustomize` and `usercustomize`, and `.pth` files) runs in it, once. The fork
+becomes the Unix user who runs commands, and then receives its job on a socket of its own. Standard library
+only, any Python >= 3.8.
 """
 
 # ruff: noqa: PTH100
