@@ -11,6 +11,9 @@ requests to the server. Two request headers reveal such a page:
   resolves to a loopback address. The browser then takes the server for the page's own site, and the page can
   read the responses. Their requests have the page's host name as `Host`.
 
+A page can send some requests, such as those of its images, by GET and without `Origin`. So a path on which a
+GET request has an effect must also check two further headers (`foreign_page`).
+
 A request without one of the headers passes the check of this header: it is taken for the request of a program
 other than a browser. A server that demands a secret token needs no such check, because the page does not know
 the token.
@@ -51,6 +54,18 @@ def foreign_origin(origin: str | None) -> str:
     if is_own_origin(origin):
         return ""
     return f"the Origin {str(origin)[:100]!r} is a web page of another site, which may not send requests"
+
+
+def foreign_page(fetch_site: str | None, referer: str | None) -> str:
+    """Checks a GET request that has an effect. Returns a message for the client that says why the server must
+    refuse the request, or an empty string if the server may answer. `fetch_site` is the request's header
+    `Sec-Fetch-Site`, by which browsers say whether a page of another site sends the request. `referer` is the
+    header `Referer`, for older browsers. A header that the request does not have is None; only programs other
+    than browsers, and browsers without a page, have neither."""
+    own = fetch_site in (None, "none", "same-origin", "same-site")
+    if own and is_own_origin(referer):
+        return ""
+    return "a web page of another site may not send this request, which has an effect"
 
 
 def is_own(host: str, domains: Sequence[str]) -> bool:
