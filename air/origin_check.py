@@ -12,7 +12,7 @@ requests to the server. Two request headers reveal such a page:
   read the responses. Their requests have the page's host name as `Host`.
 
 A page can send some requests, such as those of its images, by GET and without `Origin`. So a path on which a
-GET request has an effect must also check two further headers (`foreign_page`).
+GET request has an effect must also check further headers (`foreign_page`).
 
 A request without one of the headers passes the check of this header: it is taken for the request of a program
 other than a browser. A server that demands a secret token needs no such check, because the page does not know
@@ -24,6 +24,10 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 from urllib.parse import urlsplit
+
+_BROWSER = "Mozilla/"
+"""The beginning of the header `User-Agent` of every browser. A web page cannot change it in a request to
+another site, unless this site allows it."""
 
 
 def is_loopback(host: str) -> bool:
@@ -56,14 +60,16 @@ def foreign_origin(origin: str | None) -> str:
     return f"the Origin {str(origin)[:100]!r} is a web page of another site, which may not send requests"
 
 
-def foreign_page(fetch_site: str | None, referer: str | None) -> str:
+def foreign_page(fetch_site: str | None, user_agent: str | None) -> str:
     """Checks a GET request that has an effect. Returns a message for the client that says why the server must
     refuse the request, or an empty string if the server may answer. `fetch_site` is the request's header
-    `Sec-Fetch-Site`, by which browsers say whether a page of another site sends the request. `referer` is the
-    header `Referer`, for older browsers. A header that the request does not have is None; only programs other
-    than browsers, and browsers without a page, have neither."""
-    own = fetch_site in (None, "none", "same-origin", "same-site")
-    if own and is_own_origin(referer):
+    `Sec-Fetch-Site`, by which browsers say whether a page of another site sends the request, and `user_agent`
+    is its header `User-Agent`; both are None if the request does not have them. A browser that does not send
+    `Sec-Fetch-Site` is refused: old ones never send it, and new ones do not send it to some addresses, such
+    as 0.0.0.0."""
+    if fetch_site is None and not (user_agent or "").startswith(_BROWSER):
+        return ""
+    if fetch_site in ("none", "same-origin", "same-site"):
         return ""
     return "a web page of another site may not send this request, which has an effect"
 

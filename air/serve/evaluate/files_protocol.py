@@ -31,6 +31,9 @@ from air.worlds.proposals.comparison_threads import compare_in_thread
 from air.worlds.proposals.scorer import STOP, Answered
 from air.worlds.rows.reading import LONGEST_QUESTION
 
+AGENT0_HOST = "0.0.0.0"
+"""The host in the URL of Agent0's client, at which it reaches a server on the loopback address. It is no
+name that another site could own, so it may be the `Host` of a request."""
 NO_ANSWER = "None"
 """The entry of `extracted_results` for a reply without an answer, as Agent0's parser returns it."""
 NOT_SCORED = -1
@@ -50,11 +53,14 @@ class QuestionFiles(Protocol):
     def routes(self) -> Sequence[BaseRoute]:
         return [Route("/hello", self._hello, methods=["GET"])]
 
+    def domains(self) -> Sequence[str]:
+        return (AGENT0_HOST,)
+
     async def _hello(self, request: Request) -> Response:
         if request.method != "GET":  # Starlette adds HEAD, which must have no effect
             return Response(status_code=405, headers={"Allow": "GET"})
-        headers = request.headers
-        problem = origin_check.foreign_page(headers.get("sec-fetch-site"), headers.get("referer"))
+        site, agent = (request.headers.get(name) for name in ("sec-fetch-site", "user-agent"))
+        problem = origin_check.foreign_page(site, agent)
         if problem:
             return JSONResponse({"error": problem}, 403)
         name = request.query_params.get("name")

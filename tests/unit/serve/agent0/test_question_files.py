@@ -92,11 +92,11 @@ async def test_the_reward_function_of_the_original_gets_its_scores(tmp_path: Pat
     vllm_service_init/start_vllm_server_tool.py there.
 
     The client splits its rows over four servers, so a file can have no row. It writes each file with an
-    indent of 4 under STORAGE_PATH/temp_results, sends `/hello?name=` with the absolute path unquoted, does
-    not look at the response, opens the path with `.json` replaced by `_results.json`, reads `question` and
-    `score`, and removes only this file. Rows without a question are empty. The client keeps only the last
-    character of the proposer's answer, which is as long as a row's answer is. The server replies with one
-    `message`.
+    indent of 4 under STORAGE_PATH/temp_results, sends `/hello?name=` with the absolute path unquoted to the
+    host 0.0.0.0, does not look at the response, opens the path with `.json` replaced by `_results.json`,
+    reads `question` and `score`, and removes only this file. Rows without a question are empty. The client
+    keeps only the last character of the proposer's answer, so an answer in its rows has one character. The
+    server's response is one `message`.
     """
     asked: list[Any] = []
 
@@ -110,7 +110,8 @@ async def test_the_reward_function_of_the_original_gets_its_scores(tmp_path: Pat
             final: list[Any] = []
             for number, rows in enumerate([ROWS[:2], ROWS[2:], [], []]):
                 path = served.write(rows, f"temp_{number}_1733000000000_4711.json")
-                response = await served.http.get(f"/hello?name={path}")
+                port = served.http.base_url.port
+                response = await served.http.get(f"http://0.0.0.0:{port}/hello?name={path}")
                 assert response.json() == {
                     "message": f"Processed {path}, results saved to {results_of(path)}."
                 }
@@ -268,13 +269,17 @@ async def test_a_question_that_is_too_long_has_no_answers(served: Service) -> No
     assert short["score"] == 1
 
 
+BROWSER = "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"
+
+
 async def test_web_pages_and_heads_are_refused(served: Service) -> None:
     path = served.write()
     site = "http://example.com"
     for headers in (
         {"sec-fetch-site": "cross-site"},  # of an image, which has no `Origin`
         {"sec-fetch-site": "new"},
-        {"referer": f"{site}/page"},
+        {"user-agent": BROWSER},  # which does not say for which page
+        {"user-agent": BROWSER, "host": "0.0.0.0"},
         {"origin": site},
         {"host": "example.com"},
     ):
@@ -282,7 +287,7 @@ async def test_web_pages_and_heads_are_refused(served: Service) -> None:
     head = await served.http.head("/hello", params={"name": str(path)})
     assert head.status_code == 405
     assert path.exists()
-    own = {"sec-fetch-site": "none", "referer": str(served.http.base_url)}
+    own = {"sec-fetch-site": "none", "user-agent": BROWSER}  # typed into the address bar
     assert (await served.hello(path, headers=own)).status_code == 200
 
 
@@ -390,3 +395,5 @@ async def test_without_a_folder_there_is_no_such_path(tmp_path: Path) -> None:
             httpx.AsyncClient(base_url=url) as http,
         ):
             assert (await http.get("/hello?name=x.json")).status_code == 404
+            host = {"host": "0.0.0.0"}
+            assert (await http.get("/health", headers=host)).status_code == 403
