@@ -193,7 +193,9 @@ def _add_tools(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-actions", type=int, help="most actions of one request (default: 1024)"
     )
-    parser.add_argument("--model-url", metavar="URL", help="the model's endpoint, for chats")
+    parser.add_argument(
+        "--model-url", metavar="URL", help="the model's endpoint, for chats and completions"
+    )
     parser.add_argument("--model", metavar="NAME", help="the model's name there")
     parser.add_argument("--format", help="action format of chats (default: tool_calls)")
     parser.add_argument(
@@ -228,7 +230,9 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--temperature", type=float, help="sampling temperature (default: the run's, or 1)"
     )
-    parser.add_argument("--top-p", type=float, help="sampling setting (default: the server's)")
+    parser.add_argument(
+        "--top-p", type=float, help="sampling setting (default: the model server's)"
+    )
     parser.add_argument(
         "--max-tokens", type=int, help="longest reply in tokens (default: the run's, or 1024)"
     )

@@ -16,6 +16,10 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 
 from air.errors import ConfigError
 from air.serve.evaluate.files_protocol import QuestionFiles, result
@@ -105,8 +109,7 @@ async def test_the_reward_function_of_the_original_gets_its_scores(tmp_path: Pat
         return solved(messages)
 
     with ScriptedServer(script) as model:
-        settings = {"temperature": 0.7, "top_p": 0.9, "max_tokens": 2048}
-        async with service(tmp_path, model.url, **settings) as served:
+        async with service(tmp_path, model.url) as served:
             final: list[Any] = []
             for number, rows in enumerate([ROWS[:2], ROWS[2:], [], []]):
                 path = served.write(rows, f"temp_{number}_1733000000000_4711.json")
@@ -157,15 +160,29 @@ def test_a_row_is_scored_by_its_majority() -> None:
 
 
 async def test_the_settings_of_the_server_hold_for_both_requests(tmp_path: Path) -> None:
-    with ScriptedServer(solved) as model:
-        async with service(tmp_path, model.url, k=3) as served:
-            path = served.write(ROWS[:1])
-            assert (await served.hello(path.name)).status_code == 200
-            (row,) = json.loads(results_of(path).read_text())
-            assert len(row["extracted_results"]) == 3
-            body = {"tasks": [{"id": "a", "question": "What is 2 + 2?"}]}
-            answer = await served.http.post("/evaluate", json=body)
-            assert answer.json()["results"][0]["k"] == 3
+    asked: list[dict[str, Any]] = []
+
+    async def reply(request: Request) -> JSONResponse:
+        asked.append(await request.json())
+        message = {"role": "assistant", "content": "\\boxed{4}"}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        head = {"id": "c", "object": "chat.completion", "created": 0, "model": "m"}
+        return JSONResponse({**head, "choices": [choice]})
+
+    app = Starlette(routes=[Route("/v1/chat/completions", reply, methods=["POST"])])
+    settings = {"temperature": 0.7, "top_p": 0.9, "max_tokens": 2048}
+    async with running(app) as url, service(tmp_path, f"{url}/v1", k=3, **settings) as served:
+        path = served.write(ROWS[:1])
+        assert (await served.hello(path.name)).status_code == 200
+        (row,) = json.loads(results_of(path).read_text())
+        assert len(row["extracted_results"]) == 3
+        body = {"tasks": [{"id": "a", "question": "What is 2 + 2?"}], "sampling": {"top_p": 0.5}}
+        answer = await served.http.post("/evaluate", json=body)
+        assert answer.json()["results"][0]["k"] == 3
+    assert [one["top_p"] for one in asked] == [0.9] * 3 + [0.5] * 3
+    for one in asked:
+        limit = one.get("max_completion_tokens", one.get("max_tokens"))
+        assert (one["temperature"], limit) == (0.7, 2048)
 
 
 async def test_names_that_lead_out_of_the_folder_are_refused(served: Service) -> None:
