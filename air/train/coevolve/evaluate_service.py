@@ -106,18 +106,9 @@ async def handle_evaluate(
     a request that does not set its own. If the client disconnects, stops waiting and ends the episodes and
     comparisons of this request. Raises the errors of `turn`.
     """
-    data = bytearray()
-    try:
-        async for piece in request.stream():
-            data += piece
-            if len(data) > LARGEST_BODY:
-                return JSONResponse({"error": f"more than {LARGEST_BODY} bytes"}, 413)
-    except ClientDisconnect:
-        return Response(status_code=CLIENT_CLOSED_REQUEST)
-    try:
-        body = EvaluateBody.model_validate_json(bytes(data))
-    except ValidationError as error:
-        return JSONResponse({"error": str(error)[:2000]}, 400)
+    body = await _read(request)
+    if isinstance(body, Response):
+        return body
     sampling = {**defaults.sampling, **body.sampling.model_dump(exclude_none=True)}
     questions = [task.question for task in body.tasks]
 
@@ -140,6 +131,23 @@ async def handle_evaluate(
     except ClientLeft:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
     return JSONResponse({"results": found})
+
+
+async def _read(request: Request) -> EvaluateBody | Response:
+    """Reads the body of a request to `/evaluate`. Returns an error response if the body is malformed or too
+    large, or the client has disconnected."""
+    data = bytearray()
+    try:
+        async for piece in request.stream():
+            data += piece
+            if len(data) > LARGEST_BODY:
+                return JSONResponse({"error": f"more than {LARGEST_BODY} bytes"}, 413)
+    except ClientDisconnect:
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
+    try:
+        return EvaluateBody.model_validate_json(bytes(data))
+    except ValidationError as error:
+        return JSONResponse({"error": str(error)[:2000]}, 400)
 
 
 def application(executor: Answerer, equality: Equality) -> Starlette:
