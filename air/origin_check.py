@@ -11,6 +11,9 @@ requests to the server. Two request headers reveal such a page:
   resolves to a loopback address. The browser then takes the server for the page's own site, and the page can
   read the responses. Their requests have the page's host name as `Host`.
 
+A page can send some requests, such as those of its images, by GET and without `Origin`. So a path on which a
+GET request has an effect must also check further headers (`foreign_page`).
+
 A request without one of the headers passes the check of this header: it is taken for the request of a program
 other than a browser. A server that demands a secret token needs no such check, because the page does not know
 the token.
@@ -21,6 +24,10 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 from urllib.parse import urlsplit
+
+_BROWSER = "Mozilla/"
+"""The beginning of the header `User-Agent` of every browser. A web page cannot change it in a request to
+another site, unless this site allows it."""
 
 
 def is_loopback(host: str) -> bool:
@@ -51,6 +58,20 @@ def foreign_origin(origin: str | None) -> str:
     if is_own_origin(origin):
         return ""
     return f"the Origin {str(origin)[:100]!r} is a web page of another site, which may not send requests"
+
+
+def foreign_page(fetch_site: str | None, user_agent: str | None) -> str:
+    """Checks a GET request that has an effect. Returns a message for the client that says why the server must
+    refuse the request, or an empty string if the server may answer. `fetch_site` is the request's header
+    `Sec-Fetch-Site`, by which browsers say whether a page of another site sends the request, and `user_agent`
+    is its header `User-Agent`; both are None if the request does not have them. A browser that does not send
+    `Sec-Fetch-Site` is refused: old ones never send it, and new ones do not send it to some addresses, such
+    as 0.0.0.0."""
+    if fetch_site is None and not (user_agent or "").startswith(_BROWSER):
+        return ""
+    if fetch_site in ("none", "same-origin", "same-site"):
+        return ""
+    return "a web page of another site may not send this request, which has an effect"
 
 
 def is_own(host: str, domains: Sequence[str]) -> bool:

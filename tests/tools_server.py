@@ -16,6 +16,7 @@ from air.serve.http.log import Log
 from air.serve.http.metrics import Metrics, parse
 from air.serve.http.server import bind, http_config, url
 from air.serve.tools.chat import Chat
+from air.serve.tools.completions import Completions
 from air.serve.tools.server import ToolsServer, opened
 from air.serve.tools.settings import ToolsConfig
 from air.serve.tools.verl_tool_protocol import Observations
@@ -69,7 +70,7 @@ async def serving(*tools: str, **settings: Any) -> AsyncIterator[Served]:
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(opened(config, Metrics(), Log(io.StringIO())))
         spoken: list[Any] = [Observations(server)]
-        spoken += [Chat(server)] if config.model_url else []
+        spoken += [Chat(server), Completions(server)] if config.model_url else []
         for each in spoken:
             await stack.enter_async_context(each.running())
         listener = bind("127.0.0.1", 0)

@@ -50,12 +50,13 @@ _EPISODES = (
 _ROLLOUTS = ("max_episodes", "max_rollouts", "task_roots", "mlgym_root", "provider")
 _TOOLS = (
     *("tools", "public", "max_sessions", "idle_seconds", "session_seconds", "queue_seconds"),
-    *("max_queued", "max_actions", "model_url", "model", "format", "max_turns", "model_seconds"),
+    *("max_queued", "max_actions", "model_url", "model", "format", "call_ends", "max_turns"),
+    "model_seconds",
 )
 _TOOL_NAMES = "names of tools, FILE.py:NAME, or a TOML file with `tools = […]`"
 _EVALUATE = (
     *("model", "model_name", "tools", "format", "provider"),
-    *("temperature", "max_tokens", "context", "equality", "seed"),
+    *("temperature", "top_p", "max_tokens", "context", "k", "equality", "seed", "files"),
     *("max_requests", "max_queued"),
 )
 
@@ -192,9 +193,17 @@ def _add_tools(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-actions", type=int, help="most actions of one request (default: 1024)"
     )
-    parser.add_argument("--model-url", metavar="URL", help="the model's endpoint, for chats")
+    parser.add_argument(
+        "--model-url", metavar="URL", help="the model's endpoint, for chats and completions"
+    )
     parser.add_argument("--model", metavar="NAME", help="the model's name there")
     parser.add_argument("--format", help="action format of chats (default: tool_calls)")
+    parser.add_argument(
+        "--call-ends",
+        nargs="+",
+        metavar="TEXT",
+        help="strings after which a call in a completed text is performed (default: those of the tools)",
+    )
     parser.add_argument("--max-turns", type=int, help="most replies in one chat (default: 8)")
     parser.add_argument(
         "--model-seconds", type=float, help="seconds for one reply of the model (default: 600)"
@@ -222,6 +231,9 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
         "--temperature", type=float, help="sampling temperature (default: the run's, or 1)"
     )
     parser.add_argument(
+        "--top-p", type=float, help="sampling setting (default: the model server's)"
+    )
+    parser.add_argument(
         "--max-tokens", type=int, help="longest reply in tokens (default: the run's, or 1024)"
     )
     parser.add_argument(
@@ -232,7 +244,14 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
         choices=["math", "forms"],
         help="compare answers as mathematics (default), or only by their canonical forms",
     )
+    parser.add_argument("--k", type=int, help="answers to each question (default: 10)")
     parser.add_argument("--seed", type=int, help="seed of all answers (default: 0)")
+    parser.add_argument(
+        "--files",
+        type=Path,
+        metavar="DIR",
+        help="folder with the files of Agent0's requests `GET /hello?name=FILE` (default: no such requests)",
+    )
     parser.add_argument("--max-requests", type=int, help="most requests at once (default: 4)")
     parser.add_argument("--max-queued", type=int, help="most requests that wait (default: 256)")
 
@@ -324,21 +343,25 @@ def _serve_rollouts(args: argparse.Namespace, settings: dict[str, Any], where: s
 def _serve_tools(args: argparse.Namespace, settings: dict[str, Any], where: str) -> None:
     from air.config import validate
     from air.serve.tools.chat import Chat
+    from air.serve.tools.completions import Completions
     from air.serve.tools.server import serve_tools
     from air.serve.tools.settings import ToolsConfig
     from air.serve.tools.verl_tool_protocol import Observations
 
     config = validate(ToolsConfig, settings, where=where)
-    protocols = [Observations, Chat] if config.model_url else [Observations]
+    protocols = [Observations, Chat, Completions] if config.model_url else [Observations]
     asyncio.run(serve_tools(config, protocols, say=_say))
 
 
 def _serve_evaluate(args: argparse.Namespace, settings: dict[str, Any], where: str) -> None:
     from air.config import validate
-    from air.serve.evaluate.server import serve_evaluate
+    from air.serve.evaluate.files_protocol import QuestionFiles
+    from air.serve.evaluate.server import Evaluate, serve_evaluate
     from air.serve.evaluate.settings import EvaluateConfig
 
-    asyncio.run(serve_evaluate(validate(EvaluateConfig, settings, where=where), say=_say))
+    config = validate(EvaluateConfig, settings, where=where)
+    protocols = [Evaluate] if config.files is None else [Evaluate, QuestionFiles]
+    asyncio.run(serve_evaluate(config, protocols, say=_say))
 
 
 _Serve = Callable[[argparse.Namespace, dict[str, Any], str], None]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Route
 
 from air.rewards.proposals.agreement import check_equality
 from air.sandbox.contract.box import NOT_ISOLATED
+from air.serve.evaluate.row_files import RowFiles
 from air.serve.evaluate.settings import EvaluateConfig
 from air.serve.http import server as http_server
 from air.serve.http.app import BaseServer, Protocol
@@ -36,6 +37,8 @@ class EvaluateServer(BaseServer):
     executor: Executor
     tools: ToolSet
     queue: RequestQueue
+    files: RowFiles | None = None
+    """The folder with files of questions, if the server has one."""
 
     def health_fields(self) -> dict[str, Any]:
         queue = self.queue
@@ -61,8 +64,10 @@ class Evaluate(Protocol):
     async def _evaluate(self, request: Request) -> Response:
         try:
             server = self._server
-            equality = server.config.equality
-            return await handle_evaluate(request, server.executor, equality, server.queue.turn)
+            equality, defaults = server.config.equality, server.config.defaults
+            return await handle_evaluate(
+                request, server.executor, equality, server.queue.turn, defaults
+            )
         except QueueFull as error:
             return JSONResponse({"error": str(error)}, 503, {"Retry-After": "1"})
 
@@ -72,9 +77,10 @@ async def opened(
     config: EvaluateConfig, metrics: Metrics, log: Log
 ) -> AsyncIterator[EvaluateServer]:
     """Async context manager: loads the tools and the model, and yields the state that all requests to `air
-    serve evaluate` share. Raises UsageError if the tools or the model cannot be used, or if the package that
-    compares mathematical answers is needed but not installed."""
+    serve evaluate` share. Raises UsageError if the tools, the model or the folder `files` cannot be used, or
+    if the package that compares mathematical answers is needed but not installed."""
     check_equality(config.equality)
+    files = RowFiles(config.files) if config.files is not None else None
     model, settings = config.model_and_settings()
     tools = config.tool_set(settings)
     if tools.box is not None and settings.envs[0].provider == "process":
@@ -82,13 +88,18 @@ async def opened(
     queue = RequestQueue(config.max_requests, config.max_queued, metrics)
     loading = open_executor(model, settings, config.seed, name=config.model_name, tools=tools)
     async with loading as executor:
-        yield EvaluateServer(config, metrics, log, executor, tools, queue)
+        yield EvaluateServer(config, metrics, log, executor, tools, queue, files)
     log.event("stop", requests=queue.running)
 
 
-async def serve_evaluate(config: EvaluateConfig, **options: Any) -> None:
-    """Runs the server of `air serve evaluate` until SIGINT or SIGTERM. `options` are the keyword arguments
-    `say` (prints the server's URL) and `log` of `air.serve.http.server.run`."""
+async def serve_evaluate(
+    config: EvaluateConfig,
+    protocols: Sequence[Callable[[EvaluateServer], Protocol]],
+    **options: Any,
+) -> None:
+    """Runs the server of `air serve evaluate` until SIGINT or SIGTERM. `protocols` are the classes of its
+    protocols; each is called with the server's state. `options` are the keyword arguments `say` (prints the
+    server's URL) and `log` of `air.serve.http.server.run`."""
     await http_server.run(
-        config, lambda metrics, log: opened(config, metrics, log), [Evaluate], **options
+        config, lambda metrics, log: opened(config, metrics, log), protocols, **options
     )

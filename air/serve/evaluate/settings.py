@@ -16,6 +16,7 @@ from air.rewards.proposals.agreement import Equality
 from air.serve.http.settings import ListenConfig
 from air.serve.tools.tool_names import calling, load_named
 from air.tools import ToolSet
+from air.train.coevolve.evaluate_service import MOST_ANSWERS, RequestDefaults
 from air.train.config.embedded_config import ComputeConfig
 from air.train.evaluation.settings import (
     Settings,
@@ -70,10 +71,25 @@ class EvaluateConfig(ListenConfig):
     seed: int = Field(0, ge=0)
     """The random seed of all replies. Equal questions with equal settings get equal replies, apart from
     rounding differences."""
+    k: int = Field(10, ge=1, le=MOST_ANSWERS)
+    """The number of answers to each question, for requests that do not set their own."""
+    top_p: float | None = Field(None, gt=0, le=1)
+    """The sampling setting `top_p`, for requests that do not set their own: each token is sampled from the
+    most probable ones whose probabilities add up to it. None: the default of the model's server."""
+    files: Path | None = None
+    """The folder with files of questions, which Agent0's curriculum training writes and names in requests
+    `GET /hello?name=FILE`. The server writes the results there and removes these files, so name a folder with
+    nothing else in it. None: the server does not have this path."""
     max_requests: int = Field(4, ge=1)
     """The maximum number of requests that run at the same time. Further requests wait in a queue."""
     max_queued: int = Field(256, ge=0)
     """The maximum number of requests in the queue. Further requests are refused with the status 503."""
+
+    @property
+    def defaults(self) -> RequestDefaults:
+        """The settings of requests that do not set their own."""
+        sampling = {} if self.top_p is None else {"top_p": self.top_p}
+        return RequestDefaults(self.k, sampling)
 
     @property
     def is_endpoint(self) -> bool:

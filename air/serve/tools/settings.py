@@ -49,16 +49,22 @@ class ToolsConfig(ListenConfig):
     """The maximum number of actions (replies of a model) in one request. A request with more actions is
     refused."""
     model_url: str = ""
-    """The URL of a server with OpenAI's chat completions API. Its model answers chats, and calls the tools.
-    Empty: the tool server handles no chats."""
+    """The URL of a server with OpenAI's chat completions API, and with its completions API if clients send
+    prompts as text. Its model answers, and calls the tools. Empty: the tool server handles no chats and no
+    such prompts."""
     model: str = ""
     """The name of the model at `model_url`. Clients of this tool server must use the same name in their
     requests."""
     format: str = "tool_calls"
     """The name of the action format for chats: the syntax in which the model writes tool calls."""
+    call_ends: tuple[str, ...] = ()
+    """The strings at which the model is stopped when it completes a text, so that the server performs the
+    tool call before such a string. Empty: the ends of the call syntaxes of the server's tools, such as
+    `</python>`."""
     max_turns: int = Field(8, ge=1, le=1000)
-    """The maximum number of the model's replies in one chat. If the last of them is no final answer, the
-    client gets this reply, with the finish reason `length`."""
+    """The maximum number of the model's replies in one chat or completion of a text. If the last reply of a
+    chat is no final answer, the client gets this reply, with the finish reason `length`. In the last reply to
+    a text, the model is not stopped at tool calls."""
     model_seconds: float = Field(600.0, gt=0, allow_inf_nan=False)
     """Seconds that the model may take for one reply."""
 
@@ -66,6 +72,8 @@ class ToolsConfig(ListenConfig):
     def _whole(self) -> Self:
         if bool(self.model_url) != bool(self.model):
             raise ValueError("`model_url` and `model` belong together: give both or none")
+        if "" in self.call_ends:
+            raise ValueError("`call_ends`: no string may be empty")
         if self.model_url and not self.model_url.startswith(("http://", "https://")):
             raise ValueError("`model_url`: write an address such as http://127.0.0.1:8000/v1")
         return self

@@ -18,7 +18,7 @@ takes linear time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +63,14 @@ def read(
         if tool in tools and between(reply, f"<{tag}>", f"</{tag}>"):
             return TrajectoryEnd()
     return None
+
+
+def call_ends(tools: Iterable[str]) -> list[str]:
+    """Returns the strings at which a model that continues a text should be stopped, because a tool call may
+    end there. `tools` are the names of the server's tools. A fence that ends a code block is none: only the
+    beginning of the block for the result shows that the code is to be run."""
+    ends = [end for tool in tools for end in _ENDS.get(tool, ())]
+    return list(dict.fromkeys([*ends, "</tool_call>"]))
 
 
 def stdin_of(reply: str, extra: Mapping[str, Any]) -> str | None:
@@ -178,6 +186,14 @@ _READERS: Mapping[str, Callable[[str, Mapping[str, Any]], ParsedCall | None]] = 
     "bash": _bash,
     "search": _search,
     "sql": _sql,
+}
+
+
+_ENDS: Mapping[str, Sequence[str]] = {
+    "code_interpreter": ("</python>", "```output"),
+    "bash": ("</bash>", "```output"),
+    "search": ("</search>",),
+    "sql": ("</sql>",),
 }
 
 

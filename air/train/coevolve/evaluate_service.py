@@ -15,8 +15,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -39,6 +40,10 @@ from air.worlds.proposals.comparison_threads import compare_in_thread
 from air.worlds.proposals.scorer import STOP, Answered
 
 LARGEST_BODY = 8 * 2**20
+MOST_TASKS = 1024
+"""The maximum number of questions in one request."""
+MOST_ANSWERS = 64
+"""The maximum number `k` of answers to each question."""
 CLIENT_CLOSED_REQUEST = 499
 """The HTTP status that logs and metrics show for a request whose client disconnected before it got a
 response."""
@@ -69,11 +74,21 @@ class EvaluateBody(BaseConfig):
     """The JSON body of a request `POST /evaluate`, which asks a model (the executor) to answer questions: the
     questions (`tasks`), the number `k` of answers to each question, and the settings for answering."""
 
-    tasks: list[TaskBody] = Field(min_length=1, max_length=1024)
-    k: int = Field(10, ge=1, le=64)
+    tasks: list[TaskBody] = Field(min_length=1, max_length=MOST_TASKS)
+    k: int | None = Field(None, ge=1, le=MOST_ANSWERS)
+    """None: the number that the server has for such requests (`RequestDefaults`)."""
     max_turns: int | None = Field(None, ge=1, le=64)
     """The largest number of turns in one answer. None: 4 if the executor has tools, else 1."""
     sampling: SamplingBody = SamplingBody()
+
+
+@dataclass(frozen=True)
+class RequestDefaults:
+    """The settings of requests that do not set their own: the number `k` of answers to each question, and
+    `sampling` settings, such as `top_p`."""
+
+    k: int = 10
+    sampling: Mapping[str, Any] = field(default_factory=dict)
 
 
 async def handle_evaluate(
@@ -81,32 +96,27 @@ async def handle_evaluate(
     executor: Answerer,
     equality: Equality,
     turn: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
+    defaults: RequestDefaults = RequestDefaults(),
 ) -> Response:
     """Handles a request to `/evaluate` and returns the response. Its status is 200, 400 (malformed request),
     413 (request too large), 503 (the executor fails) or 500 (a tool of the user hangs).
 
     The executor works inside the context manager that `turn` returns; this can make the request wait, for
-    example in a queue. `equality` is the rule by which two answers are equal. If the client disconnects,
-    stops waiting and ends the episodes and comparisons of this request. Raises the errors of `turn`.
+    example in a queue. `equality` is the rule by which two answers are equal. `defaults` are the settings of
+    a request that does not set its own. If the client disconnects, stops waiting and ends the episodes and
+    comparisons of this request. Raises the errors of `turn`.
     """
-    data = bytearray()
-    try:
-        async for piece in request.stream():
-            data += piece
-            if len(data) > LARGEST_BODY:
-                return JSONResponse({"error": f"more than {LARGEST_BODY} bytes"}, 413)
-    except ClientDisconnect:
-        return Response(status_code=CLIENT_CLOSED_REQUEST)
-    try:
-        body = EvaluateBody.model_validate_json(bytes(data))
-    except ValidationError as error:
-        return JSONResponse({"error": str(error)[:2000]}, 400)
-    sampling = body.sampling.model_dump(exclude_none=True)
+    body = await _read(request)
+    if isinstance(body, Response):
+        return body
+    sampling = {**defaults.sampling, **body.sampling.model_dump(exclude_none=True)}
     questions = [task.question for task in body.tasks]
 
     async def results() -> list[dict[str, Any]]:
         async with turn():
-            answered = await executor.answers(questions, body.k, body.max_turns, sampling)
+            answered = await executor.answers(
+                questions, body.k or defaults.k, body.max_turns, sampling
+            )
             return [
                 await compare_in_thread(partial(result, task, one, equality))
                 for task, one in zip(body.tasks, answered, strict=True)
@@ -121,6 +131,23 @@ async def handle_evaluate(
     except ClientLeft:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
     return JSONResponse({"results": found})
+
+
+async def _read(request: Request) -> EvaluateBody | Response:
+    """Reads the body of a request to `/evaluate`. Returns an error response if the body is malformed or too
+    large, or the client has disconnected."""
+    data = bytearray()
+    try:
+        async for piece in request.stream():
+            data += piece
+            if len(data) > LARGEST_BODY:
+                return JSONResponse({"error": f"more than {LARGEST_BODY} bytes"}, 413)
+    except ClientDisconnect:
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
+    try:
+        return EvaluateBody.model_validate_json(bytes(data))
+    except ValidationError as error:
+        return JSONResponse({"error": str(error)[:2000]}, 400)
 
 
 def application(executor: Answerer, equality: Equality) -> Starlette:

@@ -184,7 +184,7 @@ class RememberingExecutor:
                 key = (question, *settings)
                 if key not in self._answers:
                     (found,) = await self._executor.answers([question], k, max_turns, sampling)
-                    self._answers[key] = found
+                    self._answers[key] = replace(found, replies=())  # they are long
                 return self._answers[key]
 
         return await run_concurrently([one(question) for question in questions], AT_ONCE)
@@ -220,14 +220,18 @@ async def open_executor(
 
 def _answered(rollouts: Sequence[Rollout]) -> Answered:
     """Returns the answers to one question (an `Answered` object), one for each of the episodes in `rollouts`,
-    and the mean number of tool calls. The answer of an episode is None if the question was too long for the
-    model's context; that is the question's fault, so it is no error. Raises InfrastructureError if an episode
-    ended with any other error."""
+    the mean number of tool calls, and the last replies. The answer of an episode is None if the question was
+    too long for the model's context; that is the question's fault, so it is no error. Raises
+    InfrastructureError if an episode ended with any other error."""
     for rollout in rollouts:
         if _has_failed(rollout):
             raise InfrastructureError(f"an episode of the executor failed: {rollout.error}")
     calls = [rollout.metric("tool_calls") or 0.0 for rollout in rollouts]
-    return Answered([_answer(rollout) for rollout in rollouts], sum(calls) / len(calls))
+    return Answered(
+        [_answer(rollout) for rollout in rollouts],
+        sum(calls) / len(calls),
+        [last_reply(rollout.trace) for rollout in rollouts],
+    )
 
 
 def _has_failed(rollout: Rollout) -> bool:

@@ -47,6 +47,9 @@ class Answered:
     """The final answer of each reply, k in all; None for a reply without a final answer."""
     tool_calls: float
     """The mean number of tool calls that the executor made for one answer."""
+    replies: Sequence[str] = field(default=(), compare=False, repr=False)
+    """The last reply of each episode, k in all, from which the answers were read. Empty if only the answers
+    are known."""
 
 
 @dataclass(frozen=True)

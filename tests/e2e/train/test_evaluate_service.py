@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import os
 import signal
 import threading
@@ -101,8 +102,8 @@ async def test_the_questions_of_agent0s_proposer_get_agent0s_scores() -> None:
     `compute_score` of examples/reward_function/curriculum_reward.py writes rows of `question` and `answer`
     into a file, and calls `GET /hello?name=FILE` of vllm_service_init/start_vllm_server_tool.py. It reads
     back `question` and `score`; beside them are `answer` (the majority's), `extracted_results` and
-    `all_outputs`. There, k is 10, with at most 4 turns, temperature 0.7, top_p 0.9 and 2048 tokens. air has
-    no such path: the rows are the tasks of `/evaluate`.
+    `all_outputs`. There, k is 10, with at most 4 turns, temperature 0.7, top_p 0.9 and 2048 tokens.
+    Here, the rows are the tasks of `/evaluate`; tests/unit/serve/agent0 has the files.
     """
     said = {question: iter(replies_) for question, _, replies_, _, _ in AGENT0}
     asked: list[dict[str, Any]] = []
@@ -243,7 +244,7 @@ async def test_a_tool_has_a_box_of_the_chosen_kind() -> None:
             assert (found["answers"], found["tool_calls_mean"]) == (["4", "4"], 1.0)
 
 
-async def test_the_command_serves_tools(tmp_path: Path) -> None:
+async def test_the_command_serves_tools_and_files(tmp_path: Path) -> None:
     code = '{"name": "calculator", "arguments": {"expression": "2 + 2"}}'
     out, err = tmp_path / "out", tmp_path / "err"
     with (
@@ -252,7 +253,8 @@ async def test_the_command_serves_tools(tmp_path: Path) -> None:
         err.open("wb") as logged,
     ):
         argv = ["air", "serve", "evaluate", model.url, "--model-name", "m", "--port", "0"]
-        argv += ["--tools", "calculator"]
+        argv += ["--tools", "calculator", "--files", str(tmp_path), "--k", "2"]
+        (tmp_path / "a.json").write_text(json.dumps([{"question": "2 + 2?", "answer": "4"}]))
         with fork_server.of_this_run().spawn(
             argv, cwd=tmp_path, env=dict(os.environ), streams=[printed, logged]
         ) as process:
@@ -260,9 +262,12 @@ async def test_the_command_serves_tools(tmp_path: Path) -> None:
             assert out.read_text().startswith("serving on "), err.read_text()
             url = out.read_text().split()[2]
             async with httpx.AsyncClient(base_url=url, timeout=300) as http:
-                answer = await http.post("/evaluate", json={"tasks": TASKS[:1], "k": 2})
+                answer = await http.post("/evaluate", json={"tasks": TASKS[:1]})
+                assert (await http.get("/hello?name=a.json")).status_code == 200
             (found,) = answer.json()["results"]
             assert (found["answers"], found["tool_calls_mean"]) == (["4", "4"], 1.0)
+            (row,) = json.loads((tmp_path / "a_results.json").read_text())
+            assert (row["score"], row["all_outputs"]) == (1.0, ["\\boxed{4}"] * 2)
             process.send_signal(signal.SIGTERM)
             assert await asyncio.to_thread(process.wait, 120) == 0, err.read_text()
 

@@ -31,6 +31,7 @@ from air.serve.rollouts import server as rollouts
 from air.serve.rollouts.settings import RolloutsConfig
 from air.serve.tools import server as tools_server
 from air.serve.tools.chat import Chat
+from air.serve.tools.completions import Completions
 from air.serve.tools.settings import ToolsConfig
 from air.serve.tools.verl_tool_protocol import Observations
 from tests.until import until
@@ -58,7 +59,7 @@ async def tools(**settings: Any) -> AsyncIterator[Opened]:
     model = {"model": "secret-model", "model_url": "http://127.0.0.1:9/v1"}
     config = ToolsConfig(tools=("calculator",), **model, **settings)
     async with tools_server.opened(config, Metrics(), Log(io.StringIO())) as server:
-        yield server, [Observations(server), Chat(server)]
+        yield server, [Observations(server), Chat(server), Completions(server)]
 
 
 @asynccontextmanager
