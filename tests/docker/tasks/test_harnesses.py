@@ -179,7 +179,7 @@ END
 """
 
 
-async def test_the_box_reaches_only_the_model_by_the_program_s_own_conversation_and_the_gateway(
+async def test_a_program_reaches_only_the_model_and_the_gateway_by_its_own_conversation(
     kind: tuple[str, str], tmp_path: Path
 ) -> None:
     found: dict[str, Any] = {}
