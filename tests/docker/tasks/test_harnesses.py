@@ -154,6 +154,37 @@ print("FOUND", json.dumps({
 END"""
 
 
+async def test_the_box_reaches_the_model_and_the_desk_and_nothing_else(
+    kind: tuple[str, str],
+) -> None:
+    found: dict[str, Any] = {}
+    port = 0
+
+    def script(conversation: Any) -> Any:
+        told = re.search(r"FOUND (\{.*?\})(?=\\n|\n)", str(conversation[-1].get("content")))
+        if told:
+            found.update(json.loads(told[1].replace('\\"', '"')))
+        return tool_calls(LOOK.replace("PORT", str(port)))(conversation)
+
+    given = config(kind)
+    env = vf.load_environment(given)
+    with ScriptedServer(script) as server:
+        port = int(server.url.split(":")[2].split("/")[0])
+        client = vf.EvalClientConfig(base_url=server.url, api_key_var="AIR_TEST_KEY")
+        async with env.serving():
+            task = next(iter(env.taskset))
+            ctx = vf.ModelContext(model="scripted", client=client)
+            episode = await env.run_slot(env.slots(task)[0], ctx)
+    assert episode.ok, episode.traces[0].errors
+    # Two ports, the model's and the gateway's; the server that listens on this machine is not there.
+    assert len(found["listening"]) == 2
+    assert found["open"] == ["reached"] * 2
+    assert found["asked"][0] == "ConnectionRefusedError"
+    assert "reached" not in found["asked"]
+    assert found["devices"] == ["lo"]
+    assert found["routes"] == 0
+
+
 FORGE = """python3 - <<'END'
 import json, os, re, urllib.error, urllib.request
 address = re.compile("http://127[.]0[.]0[.]1:[0-9]+")
@@ -179,42 +210,22 @@ END
 """
 
 
-async def test_a_program_reaches_only_the_model_and_the_gateway_by_its_own_conversation(
+async def test_only_the_program_s_own_conversation_reaches_the_model(
     kind: tuple[str, str], tmp_path: Path
 ) -> None:
-    found: dict[str, Any] = {}
     asked: list[str] = []
-    port = 0
+    commands = tool_calls(FORGE, TRY.format(1, 1, "submit"))
 
     def script(conversation: Any) -> Any:
         asked.append(json.dumps(conversation))
-        told = re.search(r"FOUND (\{.*?\})(?=\\n|\n)", str(conversation[-1].get("content")))
-        if told:
-            found.update(json.loads(told[1].replace('\\"', '"')))
-        look = LOOK.replace("PORT", str(port))
-        return tool_calls(look, FORGE, TRY.format(1, 1, "submit"))(conversation)
+        return commands(conversation)
 
-    env = vf.load_environment(config(kind, record_dir=tmp_path))
-    with ScriptedServer(script) as server:
-        port = int(server.url.split(":")[2].split("/")[0])
-        client = vf.EvalClientConfig(base_url=server.url, api_key_var="AIR_TEST_KEY")
-        async with env.serving():
-            task = next(iter(env.taskset))
-            ctx = vf.ModelContext(model="scripted", client=client)
-            episode = await env.run_slot(env.slots(task)[0], ctx)
-    trace = episode.traces[0]
-    assert episode.ok, trace.errors
-    # Two ports, the model's and the gateway's; the server that listens on this machine is not there.
-    assert len(found["listening"]) == 2
-    assert found["open"] == ["reached"] * 2
-    assert found["asked"][0] == "ConnectionRefusedError"
-    assert "reached" not in found["asked"]
-    assert found["devices"] == ["lo"]
-    assert found["routes"] == 0
-    shown = [x["shown"] for x in recorded(tmp_path) if x["type"] == "step"]
-    assert "FOUND known-to-the-gateway [400, 400, 400, 400, 400]" in shown[1]
+    trace = (await one(script, config(kind, record_dir=tmp_path))).traces[0]
+    assert trace.ok, trace.errors
+    shown = next(x["shown"] for x in recorded(tmp_path) if x["type"] == "step")
+    assert "FOUND known-to-the-gateway [400, 400, 400, 400, 400]" in shown
     assert trace.metrics["refused_requests"] == 4
-    assert (trace.num_branches, trace.num_turns, len(asked)) == (1, 3, 3)
+    assert (trace.num_branches, trace.num_turns, len(asked)) == (1, 2, 2)
     assert trace.info["air"]["why_ended"] == "submit"
 
 
