@@ -46,6 +46,7 @@ IMPORTED = (
     "air.cli.runs.sft",
     "air.cli.runs.eval",
     "air.cli.runs.demos",
+    "air.train.choose_engine",
     "air.train.loop.run",
     "air.train.evaluation.scripted_agent",
     "air.train.model.demonstrations",
@@ -62,6 +63,7 @@ IMPORTED = (
     "transformers.models.auto.modeling_auto",  # this and the next: else imported with the first model
     "transformers.models.auto.tokenization_auto",
     "transformers.models.qwen3.modeling_qwen3",
+    "verifiers.v1.tasksets",
 )
 """Loaded before the first command."""
 
@@ -337,15 +339,22 @@ def _run_file(path: str) -> None:
     runpy.run_path(path, run_name="__main__")
 
 
+def _run_module(name: str) -> None:
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
 def _program(argv: list[str]) -> Callable[[], object]:
-    """The program that a command line names: ours, another package's, `python -c TEXT` or `python FILE`.
-    pytest-xdist's workers are started as `python -u -c TEXT`."""
+    """The program that a command line names: ours, another package's, `python -c TEXT`, `python -m MODULE` or
+    `python FILE`. pytest-xdist's workers are started as `python -u -c TEXT`."""
     if argv[:2] == ["python", "-u"]:
         argv = ["python", *argv[2:]]
     if argv[:2] == ["python", "-c"]:
         sys.argv = ["-c", *argv[3:]]
         main_module = sys.modules["__main__"] = types.ModuleType("__main__")
         return partial(exec, argv[2], main_module.__dict__)
+    if argv[:2] == ["python", "-m"]:
+        sys.argv = argv[2:]
+        return partial(_run_module, argv[2])
     if argv[0] == "python":
         sys.argv = argv[1:]
         return partial(_run_file, argv[1])

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
+from pathlib import Path
 
 import pytest
 
 from air.aio import run_concurrently, run_in_thread
+from tests.fork_server import of_this_run
 from tests.until import until
 
 
@@ -148,8 +149,8 @@ assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 @pytest.mark.parametrize("kind", ["task", "sft", "prime-rl"])
-def test_a_signal_handler_of_c_code_is_no_error(kind: str) -> None:
+def test_a_signal_handler_of_c_code_is_no_error(kind: str, tmp_path: Path) -> None:
     """Such as that of a program that embeds Python."""
-    argv = [sys.executable, "-c", WITH_A_HANDLER_OF_C, kind]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    argv = ["python", "-c", WITH_A_HANDLER_OF_C, kind]
+    done = of_this_run().run(argv, cwd=tmp_path, env=os.environ, seconds=300)
     assert done.returncode == 0, done.stderr

@@ -315,7 +315,7 @@ def test_problems_of_humaneval_are_graded(
     config = TestConfig(
         dataset_type="HumanEvalDataset",
         provided_data=HUMAN_EVAL,
-        run_timeout=10 if "sleep" in completion else SECONDS,
+        run_timeout=2 if "sleep" in completion else SECONDS,
         extra={"is_freeform": freeform},
     )
     ident = HUMAN_EVAL["task_id"]

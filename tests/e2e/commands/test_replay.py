@@ -7,6 +7,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from air.replay.replayer import Replayer
 from air.testing import replies
 from air.train.evaluation.scripted_agent import demonstrate
 from air.trajectories import load, trajectory_files
+from tests import once
 from tests.e2e.commands.test_commands import cold
 from tests.e2e.conftest import attempt, played_by, research
 
@@ -37,6 +39,24 @@ async def recorded(
     config = research(tasks, runtime, record_dir=folder, **settings)
     async with played_by(replies(*texts), config) as play:
         await play()
+    return trajectory_files(folder)[0]
+
+
+def copied(
+    folder: Path,
+    factory: pytest.TempPathFactory,
+    name: str,
+    runtime: str,
+    *texts: str,
+    **settings: Any,
+) -> Path:
+    """The trajectory of an episode that the test run plays once, copied into `folder` with its artefacts."""
+
+    def record(shared: Path) -> None:
+        with ThreadPoolExecutor(1) as thread:  # pytest-asyncio has an event loop in this one
+            thread.submit(asyncio.run, recorded(shared, runtime, *texts, **settings)).result()
+
+    shutil.copytree(once.shared(factory, name, record), folder, dirs_exist_ok=True)
     return trajectory_files(folder)[0]
 
 
@@ -60,10 +80,10 @@ async def test_every_trajectory_of_a_run_replays_with_all_scores_equal(
 ) -> None:
     tasks = ["titanic", "digits", "prisonersDilemma"]
     folder = tmp_path / "run" / "trajectories"
-    each = 1 if runtime == "docker" else 2
-    await demonstrate(tasks, each, folder, seed=5, runtime=runtime)
+    seed = 5 if runtime == "docker" else 6
+    await demonstrate(tasks, 1, folder, seed=seed, runtime=runtime)
     files = trajectory_files(tmp_path / "run")
-    assert len(files) == 3 * each
+    assert len(files) == 3
     async with Replayer(ReplayOptions(), at_once=2) as replayer:
         done = [await replayer.replay(load(file)) for file in files]
     assert [d.differences for d in done] == [[]] * len(files)
@@ -87,11 +107,10 @@ MLGYM = (
 
 
 @pytest.fixture
-async def mlgym(runtime: str, tmp_path: Path) -> Path:
+def mlgym(runtime: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An episode with tools, a kept shell, a malformed reply, clocks, and a missing artefact."""
-    return await recorded(
-        tmp_path, runtime, *MLGYM, harness={"format": "mlgym", "memory": True}, max_turns=12
-    )
+    settings = {"harness": {"format": "mlgym", "memory": True}, "max_turns": 12}
+    return copied(tmp_path, tmp_path_factory, f"mlgym-{runtime}", runtime, *MLGYM, **settings)
 
 
 async def test_tools_shell_and_clocks_replay(mlgym: Path) -> None:
@@ -286,10 +305,10 @@ async def test_another_reward_than_recorded_is_a_difference(episode: Path) -> No
 
 
 @pytest.fixture
-async def episode(tmp_path: Path) -> Path:
+def episode(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three attempts in a process box."""
     texts = (attempt(1, 1), attempt(2, 3), attempt(3, 2, "submit"))
-    return await recorded(tmp_path, "subprocess", *texts)
+    return copied(tmp_path, tmp_path_factory, "replay", "subprocess", *texts)
 
 
 async def test_the_artefact_that_counted_counts_again(tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ PRIME_RL = {"inference": {}, "deployment": {"num_infer_gpus": 1, "num_train_gpus
 @pytest.fixture
 def prime_rl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A launcher that trains in truth, by the embedded engine, on a machine with eight GPUs."""
-    for name, value in checkout(tmp_path / "checkout", LAUNCHER.read_text()).items():
+    variables = checkout(tmp_path / "checkout", LAUNCHER.read_text(), forked=True)
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("CALLED", str(tmp_path / "called"))
     monkeypatch.setenv("TRAINS", "yes")

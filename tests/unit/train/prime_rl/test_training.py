@@ -63,7 +63,8 @@ training, a file for the lines for the user, and the file to wait for."""
 @pytest.fixture
 def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PrimeTraining:
     """A training of three steps; each halves the weights of a tiny model."""
-    for name, value in checkout(tmp_path / "checkout", LAUNCHER.read_text()).items():
+    variables = checkout(tmp_path / "checkout", LAUNCHER.read_text(), forked=True)
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("CALLED", str(tmp_path / "called"))
     monkeypatch.setenv("HANGING", str(tmp_path / "hanging"))

@@ -7,6 +7,7 @@ FOLDER/NAME/shards has the shards of a model, and FOLDER/NAME/expected the same 
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import sys
@@ -129,6 +130,7 @@ def work(rank: int, world: int, source: str, root: Path) -> None:
 
 def main(source: str, root: Path) -> int:
     torch.set_num_threads(1)
+    importlib.import_module("transformers.models.qwen3.modeling_qwen3")  # else by each rank
     failed = 0
     for world in sorted({size for size, *_ in KINDS.values()}):
         ranks = []
