@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import gc
 import os
 import signal
 import subprocess
@@ -540,6 +541,16 @@ async def test_an_idle_object_of_another_loop_is_closed_there_for_a_new_one() ->
     assert maker.closed == [1, 1, 0]
 
 
+async def test_an_idle_object_of_another_loop_is_kept_while_there_is_room() -> None:
+    maker = Maker(AsyncBrowser)
+    tools = ToolSet(tools_of(ResourcePool(maker, 2)))
+    await episode(tools)
+    assert await in_thread(lambda: asyncio.run(episode(tools))) == "['page']"
+    assert maker.closed == [0, 1]
+    await episode(tools)
+    assert len(maker.made) == 2
+
+
 @pytest.mark.parametrize("kind", [Browser, AsyncBrowser])
 async def test_the_end_of_an_event_loop_closes_its_objects(kind: type[Browser]) -> None:
     """Also that of an episode that was never closed."""
@@ -554,6 +565,42 @@ async def test_the_end_of_an_event_loop_closes_its_objects(kind: type[Browser]) 
     await in_thread(lambda: asyncio.run(main()))
     assert maker.closed
     assert set(maker.closed) == {1}
+
+
+async def test_a_close_that_the_end_of_its_event_loop_cancels_is_repeated() -> None:
+    class Slow(AsyncBrowser):
+        calls = 0
+
+        async def close(self) -> None:  # type: ignore[override]
+            self.calls += 1
+            if self.calls == 1:
+                await asyncio.sleep(FOREVER)
+            await super().close()
+
+    maker = Maker(Slow)
+    pool = ResourcePool(maker, 1, seconds=FOREVER)
+
+    async def main() -> asyncio.Task[None]:
+        await episode(ToolSet(tools_of(pool)))
+        closing = asyncio.create_task(pool.close())
+        while not maker.made[0].calls:  # noqa: ASYNC110 (it is one turn of the loop)
+            await asyncio.sleep(0)
+        return closing
+
+    assert (await in_thread(lambda: asyncio.run(main()))).cancelled()
+    assert [(one.calls, one.closed) for one in maker.made] == [(2, 1)]
+
+
+async def test_a_pool_that_nobody_uses_any_more_closes_its_objects() -> None:
+    closed = asyncio.Event()
+
+    class Link(AsyncBrowser):
+        async def close(self) -> None:  # type: ignore[override]
+            closed.set()
+
+    await episode(ToolSet(tools_of(ResourcePool(Link, 1))))
+    gc.collect()
+    await asyncio.wait_for(closed.wait(), 300)
 
 
 async def test_idle_objects_can_be_closed() -> None:
