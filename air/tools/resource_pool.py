@@ -114,9 +114,9 @@ class ResourcePool:
             raise ConfigError(message, where=self.name, remedy=remedy) from None
         except ValueError:  # a builtin without a known signature
             pass
-        for key, number in (("size", size), ("most_uses", self.most_uses)):
-            is_count = isinstance(number, int) and not isinstance(number, bool) and number > 0
-            if not is_count and not (key == "most_uses" and number is None):
+        counts = {"size": size, "most_uses": 1 if self.most_uses is None else self.most_uses}
+        for key, count in counts.items():
+            if type(count) is not int or count < 1:
                 raise ConfigError(f"{key} must be a positive integer", where=self.name)
         if not 0 < self.seconds < math.inf:
             raise ConfigError("seconds must be a positive number", where=self.name)
@@ -339,7 +339,7 @@ class ResourcePool:
 
     def _close_at_exit(self) -> None:
         """Closes the objects whose event loop has ended without closing them."""
-        for resource in self._alive if self._process == os.getpid() else ():
+        for resource in list(self._alive) if self._process == os.getpid() else ():
             method = getattr(resource.value, "close", None)
             if inspect.iscoroutinefunction(method):
                 _LOG.warning(_UNCLOSED, self.name, _type(resource))
