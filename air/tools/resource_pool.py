@@ -206,7 +206,7 @@ class ResourcePool:
     async def _new(self, name: str, seconds: float) -> _Resource:
         """Makes an object (see `borrow`), which will be closed at the end of the current event loop."""
         loop = asyncio.get_running_loop()
-        for ended in [one for one in self._ends if one.is_closed()]:
+        for ended in [one for one in list(self._ends) if one.is_closed()]:
             self._ends.pop(ended, None)
         if loop not in self._ends:
             self._ends[loop] = self._until_end(loop)
