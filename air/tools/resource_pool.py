@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import concurrent.futures
 import functools
 import inspect
 import logging
@@ -13,7 +14,7 @@ import os
 import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from air.aio import wait_shielded
@@ -38,6 +39,8 @@ class _Resource:
     value: Any
     loop: asyncio.AbstractEventLoop
     uses: int = 0
+    ended: concurrent.futures.Future[None] = field(default_factory=concurrent.futures.Future)
+    """Is done when the object is closed."""
 
 
 class ResourcePool:
@@ -98,6 +101,7 @@ class ResourcePool:
         self._borrowed: dict[int, _Resource] = {}
         """The objects that episodes hold, by the `id` of the object."""
         self._ends: dict[asyncio.AbstractEventLoop, AsyncGenerator[None]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
         self._lock = threading.Lock()
         self._process = os.getpid()
         _pools.add(self)
@@ -264,20 +268,24 @@ class ResourcePool:
     async def _close(self, resource: _Resource) -> None:
         """Closes an object, in the event loop in which it was made if that is not closed. A failure is
         logged."""
-        work = self._close_here(resource)
         if resource.loop is asyncio.get_running_loop() or resource.loop.is_closed():
-            await work
+            await self._close_here(resource)
             return
         try:
-            future = asyncio.run_coroutine_threadsafe(work, resource.loop)
+            resource.loop.call_soon_threadsafe(self._start_close, resource)
         except RuntimeError:  # the loop was closed meanwhile
-            await work
+            await self._close_here(resource)
             return
-        # The other loop may end before it runs `work`.
+        # The end of the other loop may close the object before.
         limit = self.seconds + _GRACE
-        done, _ = await asyncio.wait([asyncio.wrap_future(future)], timeout=limit)
+        done, _ = await asyncio.wait([asyncio.wrap_future(resource.ended)], timeout=limit)
         if not done:
             _LOG.warning(_UNCLOSED, self.name, _type(resource))
+
+    def _start_close(self, resource: _Resource) -> None:
+        task = asyncio.get_running_loop().create_task(self._close_here(resource))
+        self._closing.add(task)  # an event loop holds only weak references to its tasks
+        task.add_done_callback(self._closing.discard)
 
     async def _close_here(self, resource: _Resource) -> None:
         """Closes an object in the current event loop. Does nothing if another call does it. If the call is
@@ -287,14 +295,14 @@ class ResourcePool:
                 return
             self._alive.remove(resource)
         method = getattr(resource.value, "close", None)
-        if not callable(method):
-            return
         try:
-            await self._failure(resource, "close", method)
+            if callable(method):
+                await self._failure(resource, "close", method)
         except BaseException:
             with self._lock:
                 self._alive.add(resource)
             raise
+        resource.ended.set_result(None)
 
     async def _failure(
         self, resource: _Resource, what: str, method: Callable[[], Any]

@@ -502,7 +502,7 @@ def in_thread(work: Callable[[], Any]) -> asyncio.Task[Any]:
 @pytest.mark.parametrize("kind", [Browser, AsyncBrowser])
 async def test_loops_in_two_threads_share_the_places_but_no_object(kind: type[Browser]) -> None:
     maker = Maker(kind)
-    tools = ToolSet(tools_of(ResourcePool(maker, 2)))
+    tools = ToolSet(tools_of(ResourcePool(maker, 2, seconds=300)))
     users: dict[int, set[asyncio.AbstractEventLoop]] = {}
     alive: list[int] = []
 
