@@ -39,6 +39,8 @@ class _Resource:
     value: Any
     loop: asyncio.AbstractEventLoop
     uses: int = 0
+    is_ending: bool = False
+    """Whether the object must not be borrowed, because it is being closed."""
     ended: concurrent.futures.Future[None] = field(default_factory=concurrent.futures.Future)
     """Is done when the object is closed."""
 
@@ -147,7 +149,7 @@ class ResourcePool:
         resource = self._take(loop)
         try:
             if resource is not None:
-                is_here = resource.loop is loop
+                is_here = resource.loop is loop and not resource.is_ending
                 if not is_here or await self._failure_of_begin(resource, context) is not None:
                     await self._close(resource)
                     resource = None
@@ -189,8 +191,17 @@ class ResourcePool:
         further: the next episode makes a new object."""
         with self._lock:
             idle = [one for one in self._slots if one is not None]
-            self._slots = [None] * len(self._slots)
-        await asyncio.gather(*map(self._close, idle))
+        await self._end(idle)
+
+    async def _end(self, resources: list[_Resource]) -> None:
+        """Closes objects that may be idle. Until they are closed, they keep their places, so that no episode
+        makes an object beyond the pool's size."""
+        with self._lock:
+            for one in resources:
+                one.is_ending = True
+        await asyncio.gather(*map(self._close, resources))
+        with self._lock:
+            self._slots = [None if one in resources else one for one in self._slots]
 
     def _take(self, loop: asyncio.AbstractEventLoop) -> _Resource | None:
         """Removes the best entry of `_slots` and returns it: an idle object of `loop`, the one that was used
@@ -198,7 +209,7 @@ class ResourcePool:
 
         def rank(number: int) -> int:
             one = self._slots[number]
-            return 1 if one is None else 2 * (one.loop is loop)
+            return 1 if one is None else 2 * (one.loop is loop and not one.is_ending)
 
         with self._lock:
             return self._slots.pop(max(reversed(range(len(self._slots))), key=rank))
@@ -245,11 +256,8 @@ class ResourcePool:
         finally:
             self._ends.pop(loop, None)
             with self._lock:
-                self._slots = [
-                    None if one is not None and one.loop is loop else one for one in self._slots
-                ]
                 remaining = [one for one in self._alive if one.loop is loop]
-            await asyncio.gather(*map(self._close, remaining))
+            await self._end(remaining)
 
     async def _begin_new(self, resource: _Resource, context: Any) -> None:
         error = await self._failure_of_begin(resource, context)
@@ -288,12 +296,15 @@ class ResourcePool:
         task.add_done_callback(self._closing.discard)
 
     async def _close_here(self, resource: _Resource) -> None:
-        """Closes an object in the current event loop. Does nothing if another call does it. If the call is
+        """Closes an object in the current event loop, or waits for another call that does. If the call is
         cancelled, a later call closes the object again."""
         with self._lock:
-            if resource not in self._alive:
-                return
-            self._alive.remove(resource)
+            is_mine = resource in self._alive
+            self._alive.discard(resource)
+        if not is_mine:
+            ended = asyncio.wrap_future(resource.ended)
+            await asyncio.wait([ended], timeout=self.seconds + _GRACE)
+            return
         method = getattr(resource.value, "close", None)
         try:
             if callable(method):

@@ -501,17 +501,31 @@ def in_thread(work: Callable[[], Any]) -> asyncio.Task[Any]:
 
 @pytest.mark.parametrize("kind", [Browser, AsyncBrowser])
 async def test_loops_in_two_threads_share_the_places_but_no_object(kind: type[Browser]) -> None:
-    maker = Maker(kind)
+    lock, counts = threading.Lock(), [0]
+
+    class Counted(kind):  # type: ignore[misc, valid-type]
+        """Notes in `counts` how many objects there are."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            with lock:
+                counts.append(counts[-1] + 1)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            super().__setattr__(name, value)
+            if name == "closed" and value == 1:
+                with lock:
+                    counts.append(counts[-1] - 1)
+
+    maker = Maker(Counted)
     tools = ToolSet(tools_of(ResourcePool(maker, 2, seconds=300)))
     users: dict[int, set[asyncio.AbstractEventLoop]] = {}
-    alive: list[int] = []
 
     async def play() -> None:
         for _ in range(20):
             async with await tools.open(CONTEXT) as opened:
                 (browser,) = opened.states.values()
                 users.setdefault(id(browser), set()).add(asyncio.get_running_loop())
-                alive.append(maker.closed.count(0))
                 assert (await opened.call("open", {"page": "a"})).observation == "['a']"
 
     async def several() -> None:
@@ -520,8 +534,8 @@ async def test_loops_in_two_threads_share_the_places_but_no_object(kind: type[Br
     async with asyncio.timeout(300):
         await asyncio.gather(*(in_thread(lambda: asyncio.run(several())) for _ in range(2)))
     assert {len(loops) for loops in users.values()} == {1}
-    assert max(alive) <= 2
-    assert set(maker.closed) == {1}
+    assert max(counts) <= 2
+    assert 0 not in maker.closed  # a close that the end of its loop cancels is repeated
 
 
 async def test_an_idle_object_of_another_loop_is_closed_there_for_a_new_one() -> None:
