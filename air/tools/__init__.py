@@ -6,12 +6,14 @@ from __future__ import annotations
 from air.tools.base import Reply, Tool, ToolContext, ToolError, ToolResult, finish, tool
 from air.tools.episode_tools import OpenTools
 from air.tools.load import TOOLS, ToolSettings, load
+from air.tools.resource_pool import ResourcePool
 from air.tools.tool_set import ToolSet
 
 __all__ = [
     "TOOLS",
     "OpenTools",
     "Reply",
+    "ResourcePool",
     "Tool",
     "ToolContext",
     "ToolError",

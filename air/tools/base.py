@@ -23,6 +23,7 @@ from typing import Any, Literal, overload
 
 from air.errors import ConfigError
 from air.sandbox.contract.box import Box, BoxSpec
+from air.tools.resource_pool import ResourcePool
 from air.tools.shared_semaphore import Pool
 from air.tools.signature import describe
 
@@ -106,11 +107,11 @@ class Tool:
     """The function that a call runs. Its arguments are the state, if the tool has one, and the call's
     arguments by name. It returns a string, a `Reply` or a JSON value. A function that is not async is called
     in a thread."""
-    state: Callable[[ToolContext], Any] | None = None
+    state: Callable[[ToolContext], Any] | ResourcePool | None = None
     """A function, sync or async, that makes the tool's state for one episode: an object that `function` gets
     as its first argument in every call. Tools with the same `state` function share one object. If the object
-    has a method `close`, sync or async, it is called at the end of the episode. None: the tool has no
-    state."""
+    has a method `close`, sync or async, it is called at the end of the episode. If this field is a
+    `ResourcePool`, the episode borrows the object from it instead. None: the tool has no state."""
     box: BoxSpec | None = None
     """The specification of the box (sandbox) that the tool needs; None if the tool needs no box."""
     max_length: int = MAX_LENGTH
@@ -149,6 +150,16 @@ class Tool:
             raise ConfigError(f"max_length must be at least {_SHORTEST}", where=where)
         if not 0 < self.seconds < float("inf"):
             raise ConfigError("seconds must be a positive number", where=where)
+        if self.episodes is not None and isinstance(self.state, ResourcePool):
+            message = "pool_size cannot be used together with a ResourcePool"
+            remedy = "leave pool_size out: the `size` of the ResourcePool limits the episodes"
+            raise ConfigError(message, where=where, remedy=remedy)
+
+    @property
+    def places(self) -> Pool | None:
+        """The semaphore that limits how many episodes in this process have a state of this tool at the same
+        time: `episodes`, or that of the tool's `ResourcePool`. None: no limit."""
+        return self.state.places if isinstance(self.state, ResourcePool) else self.episodes
 
     @property
     def state_limit(self) -> float:
@@ -209,7 +220,7 @@ def tool(
     description: str = "",
     max_length: int = MAX_LENGTH,
     seconds: float = SECONDS,
-    state: Callable[[ToolContext], Any] | None = None,
+    state: Callable[[ToolContext], Any] | ResourcePool | None = None,
     box: BoxSpec | None = None,
     pool_size: int | None = None,
     calls_at_once: int | None = None,
@@ -226,7 +237,7 @@ def tool(
     description: str = "",
     max_length: int = MAX_LENGTH,
     seconds: float = SECONDS,
-    state: Callable[[ToolContext], Any] | None = None,
+    state: Callable[[ToolContext], Any] | ResourcePool | None = None,
     box: BoxSpec | None = None,
     pool_size: int | None = None,
     calls_at_once: int | None = None,
@@ -237,13 +248,14 @@ def tool(
     the function's name and docstring, unless `name` and `description` replace them.
 
     `state` is a function that makes an object for each episode, such as a game; the decorated function gets
-    it as its first argument. `pool_size` limits how many episodes in this process may have such an object at
-    the same time; further episodes wait. `calls_at_once` limits how many calls, in all episodes together, run
-    at the same time; the wait does not count towards a call's time limit. `outcome` computes the episode's
-    final answer from the object; it replaces the agent's answer. `max_length` (of an observation), `seconds`
-    (of a call), `box` (the sandbox that the tool needs) and `replays` become the fields of `Tool` with these
-    names. Raises ConfigError if an argument is invalid, or if no schema can be made from the signature and
-    the docstring.
+    it as its first argument. `state` can also be a `ResourcePool`, from which episodes borrow such objects
+    one after the other. `pool_size` limits how many episodes in this process may have an object of a function
+    `state` at the same time; further episodes wait. `calls_at_once` limits how many calls, in all episodes
+    together, run at the same time; the wait does not count towards a call's time limit. `outcome` computes
+    the episode's final answer from the object; it replaces the agent's answer. `max_length` (of an
+    observation), `seconds` (of a call), `box` (the sandbox that the tool needs) and `replays` become the
+    fields of `Tool` with these names. Raises ConfigError if an argument is invalid, or if no schema can be
+    made from the signature and the docstring.
     """
 
     def make(typed: Callable[..., Any]) -> Tool:

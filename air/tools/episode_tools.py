@@ -16,7 +16,9 @@ from air import json_schema
 from air.errors import InfrastructureError, UserCodeError
 from air.tools import threads
 from air.tools.base import Reply, Status, Tool, ToolError, ToolResult
+from air.tools.resource_pool import ResourcePool
 from air.tools.shared_semaphore import Pool
+from air.tools.states import close_state, is_cancelled
 
 _LOG = logging.getLogger(__name__)
 MOST_ARGUMENTS = 1_000_000
@@ -37,11 +39,15 @@ class OpenTools:
     def __init__(self, tools: Mapping[str, Tool]) -> None:
         self._tools = tools
         self.states: dict[Hashable, Any] = {}
-        """The states of the episode's tools. The key is the function `Tool.state` that made the state."""
+        """The states of the episode's tools. The key is `Tool.state`: the function that made the state, or
+        the `ResourcePool` from which it is borrowed."""
         self.pools: list[Pool] = []
         """The `Pool` objects (semaphores) in which this episode holds a place. They limit how many episodes
         use a tool at the same time."""
         self._locks: dict[Hashable, asyncio.Lock] = {}
+        self._interrupted: set[Hashable] = set()
+        """The keys of the states that a call left at an unknown point: the call exceeded its time limit, or
+        was cancelled."""
         self._threads = asyncio.Semaphore(_MOST_THREADS)
         self._late: dict[asyncio.Future[threads.CallOutcome], str] = {}
         """The calls that exceeded their time limit and may still run in a thread: the future of each call's
@@ -102,13 +108,13 @@ class OpenTools:
     async def _close_states(self) -> None:
         failures: list[InfrastructureError] = []
         cancelled: asyncio.CancelledError | None = None
-        for close in (self._wait_for_late, *map(closing, reversed(self.states.values()))):
+        for close in (self._wait_for_late, *map(self._closing, reversed(self.states))):
             try:
                 # A close after a cancellation must end soon: perhaps nobody cancels a second time.
                 async with asyncio.timeout(None if cancelled is None else _GRACE):
                     await close()
             except asyncio.CancelledError as error:
-                if _is_cancelled():
+                if is_cancelled():
                     cancelled = error
                 else:  # the state's own, such as of a connection that it lost
                     _LOG.warning("a tool's state could not be closed", exc_info=True)
@@ -122,6 +128,15 @@ class OpenTools:
             raise cancelled
         if failures:
             raise failures[0]
+
+    def _closing(self, key: Hashable) -> Callable[[], Awaitable[None]]:
+        """Returns an async function that closes the state with this key, or gives it back to its pool."""
+        state = self.states[key]
+        if not isinstance(key, ResourcePool):
+            return functools.partial(close_state, state)
+        lock = self._locks.get(key)
+        is_known = key not in self._interrupted and not (lock and lock.locked())
+        return functools.partial(key.give_back, state, may_reuse=is_known)
 
     async def _wait_for_late(self) -> None:
         if self._late:
@@ -138,7 +153,11 @@ class OpenTools:
             if tool.calls is not None:
                 await tool.calls.acquire()
                 stack.callback(tool.calls.release)
-            yield
+            try:
+                yield
+            except BaseException:  # cancellation too
+                self._interrupted.add(tool.state)
+                raise
 
     async def _reply(self, tool: Tool, given: Mapping[str, Any]) -> Reply:
         """Calls a tool's function with the arguments `given` and returns its reply. An exception becomes a
@@ -146,10 +165,13 @@ class OpenTools:
         raised."""
         try:
             return _as_reply(await self._run(tool, given))
+        except _TimeLimitError as error:
+            self._interrupted.add(tool.state)
+            return Reply(str(error), "error")
         except ToolError as error:
             return Reply(str(error), "error")
         except asyncio.CancelledError as error:
-            if _is_cancelled():
+            if is_cancelled():
                 raise
             return _failure(tool, error)  # the function's own, such as of a connection that it lost
         except (Exception, BaseExceptionGroup, SystemExit) as error:
@@ -188,29 +210,9 @@ class OpenTools:
         return outcome.value
 
 
-def _is_cancelled() -> bool:
-    """Returns whether the current task itself is being cancelled. False if only something that it awaits
-    was cancelled."""
-    task = asyncio.current_task()
-    return task is None or bool(task.cancelling())
-
-
-def closing(state: Any) -> Callable[[], Awaitable[None]]:
-    """Returns an async function that ends a tool's state (the object that the tool keeps for an episode): it
-    calls the state's method `close`, sync or async, or does nothing if there is no such method."""
-
-    async def close() -> None:
-        method = getattr(state, "close", None)
-        result = method() if callable(method) else None
-        if inspect.isawaitable(result):
-            await result
-
-    return close
-
-
 async def _in_time(tool: Tool, work: Awaitable[Any]) -> Any:
-    """Awaits `work` and returns its result. Raises ToolError if `work` takes longer than the tool's time
-    limit and patience together."""
+    """Awaits `work` and returns its result. Raises _TimeLimitError if `work` takes longer than the tool's
+    time limit and patience together."""
     deadline = asyncio.timeout(tool.seconds + tool.patience)
     try:
         async with deadline:
@@ -218,8 +220,12 @@ async def _in_time(tool: Tool, work: Awaitable[Any]) -> Any:
     except TimeoutError:
         if deadline.expired():
             message = f"The call of {tool.name} took longer than {tool.seconds:g} seconds."
-            raise ToolError(message) from None
+            raise _TimeLimitError(message) from None
         raise
+
+
+class _TimeLimitError(ToolError):
+    """A call exceeded its time limit. The call may still run in a thread."""
 
 
 def _is_async(function: Any) -> bool:

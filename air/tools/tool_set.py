@@ -14,26 +14,19 @@ stops the run.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import inspect
 import json
-import logging
 from collections.abc import Iterable
 from typing import Any
 
-from air.errors import AirError, ConfigError, InfrastructureError
+from air.errors import ConfigError
 from air.sandbox.contract.box import BoxSpec
 from air.source_code import code_of_function
-from air.tools import threads
 from air.tools.base import Tool, ToolContext
-from air.tools.episode_tools import OpenTools, closing
+from air.tools.episode_tools import OpenTools
+from air.tools.resource_pool import ResourcePool
 from air.tools.shared_semaphore import Pool
-
-_LOG = logging.getLogger(__name__)
-_discarding: set[asyncio.Task[None]] = set()
-"""The running asyncio tasks that close unused tool states. They are stored here so that they are not garbage
-collected before they end: an event loop holds only weak references to its tasks."""
+from air.tools.states import make_state
 
 
 class ToolSet:
@@ -91,9 +84,10 @@ class ToolSet:
 
     async def open(self, context: ToolContext) -> OpenTools:
         """Opens the tools for an episode: waits for a place in each pool that limits concurrent episodes, and
-        makes the tools' states. Raises UsageError if `context` lacks something that a tool needs,
-        InfrastructureError if a state cannot be made, or not within its time limit, and HangingToolError if
-        so many earlier attempts to make a state still run that no further attempt can begin."""
+        makes the tools' states or borrows them. Raises UsageError if `context` lacks something that a tool
+        needs, InfrastructureError if a state cannot be made, or not within its time limit, and
+        HangingToolError if so many earlier attempts to make a state still run that no further attempt can
+        begin."""
         if self.box is not None and context.box is None:
             raise ConfigError("the tools need a box, and the world has none", where="tools")
         opened = OpenTools(self.tools)
@@ -112,69 +106,22 @@ class ToolSet:
     def _pools(self) -> list[Pool]:
         """Returns the pools that limit how many episodes have a state of a tool. Their order is the same in
         all tool sets, which prevents deadlocks between episodes that wait for places."""
-        pools = {tool.episodes for tool in self.tools.values() if tool.episodes}
+        pools = {places for tool in self.tools.values() if (places := tool.places)}
         return sorted(pools, key=lambda pool: pool.number)
 
 
 async def _state(tool: Tool, context: ToolContext) -> Any:
-    """Makes the state that `tool` keeps for one episode, and returns it. `context` is the argument of the
-    tool's function `state`. Raises InfrastructureError if the function fails or exceeds its time limit,
-    because the agent, which has not acted yet, cannot have caused this. An AirError is raised unchanged."""
-    make = tool.state
-    assert make is not None
-    message = f"the state of the tool {tool.name} could not be made"
-    work: threads.ThreadCall | None = None
-    if not inspect.iscoroutinefunction(make):
-        limit = tool.state_limit
-        work = await threads.start(lambda: make(context), make, tool.name, seconds=limit)
-    deadline = asyncio.timeout(tool.state_limit)
-    try:
-        async with deadline:
-            return await (make(context) if work is None else _from_thread(work))
-    except AirError:
-        raise
-    except Exception as error:
-        if deadline.expired():
-            message = f"{message} within {tool.state_limit:g} seconds"
-            raise InfrastructureError(message) from None
-        raise InfrastructureError(f"{message}: {type(error).__name__}: {error}") from error
-
-
-async def _from_thread(work: threads.ThreadCall) -> Any:
-    """Waits for the thread `work`, which makes a tool's state, and returns the state. Raises the error of the
-    thread. If the caller is cancelled, the thread is abandoned, and the state is closed as soon as it is
-    made."""
-    try:
-        outcome = await asyncio.shield(work.outcome)
-    except asyncio.CancelledError:
-        work.abandon()
-        work.outcome.add_done_callback(_discard)
-        raise
-    if outcome.error is not None:
-        raise outcome.error
-    return await outcome.value if inspect.isawaitable(outcome.value) else outcome.value
-
-
-def _discard(made: asyncio.Future[threads.CallOutcome]) -> None:
-    """Closes the state of a tool (an object that an episode's calls of the tool share) that a thread has made
-    only after the episode stopped waiting for it; no episode will use this state. `made` is the finished
-    future with the thread's outcome. If the thread failed, there is nothing to close."""
-
-    async def close() -> None:
-        try:
-            value = made.result().value
-            await closing(await value if inspect.isawaitable(value) else value)()
-        except Exception:  # a user's state may raise anything; the episode has failed already
-            _LOG.warning("a tool's state could not be closed", exc_info=True)
-
-    if made.cancelled() or made.result().error is not None:
-        return
-    task = asyncio.get_running_loop().create_task(close())
-    _discarding.add(task)
-    task.add_done_callback(_discarding.discard)
+    """Makes the state that `tool` keeps for one episode, or borrows it from the tool's `ResourcePool`, and
+    returns it. `context` describes the episode. Raises what `make_state` raises."""
+    assert tool.state is not None
+    if isinstance(tool.state, ResourcePool):
+        return await tool.state.borrow(context, tool.name, tool.state_limit)
+    return await make_state(tool.state, (context,), tool.name, tool.state_limit)
 
 
 def _digest(tool: Tool) -> str:
     settings = [tool.schema, tool.max_length, tool.seconds, tool.digest]
-    sources = [code_of_function(one) for one in (tool.function, tool.state) if one is not None]
+    pool = tool.state if isinstance(tool.state, ResourcePool) else None
+    made = [tool.state] if pool is None else [pool.factory, pool.reset]
+    sources = [code_of_function(one) for one in (tool.function, *made) if one is not None]
     return json.dumps([*settings, *sources], sort_keys=True)

@@ -60,7 +60,9 @@ def test_leave_one_out(tmp_path: Path) -> None:
 def test_your_own_tools(tmp_path: Path) -> None:
     lines = run("your_own_tools.py", cwd=tmp_path).splitlines()
     assert lines[0] == "convert(value, unit, to): Converts a length."
-    assert lines[-6:] == [
+    assert lines[-8:] == [
+        "episode 1: 2 items: 4 euros",
+        "episode 2: 2 items: 4 euros",
         "success: 42.1648 km",
         "error: A length is not negative.",
         'error: Wrong arguments of convert: unit must be one of: "m", "km", "mile".',

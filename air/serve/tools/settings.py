@@ -90,12 +90,14 @@ class ToolsConfig(ListenConfig):
             )
         for tool in tools.tools.values():
             # Further trajectories would wait for a place as long as the earlier ones are open.
-            if tool.episodes is not None and tool.episodes.size < self.max_sessions:
+            places = tool.places
+            if places is not None and places.size < self.max_sessions:
+                setting = "`pool_size`" if tool.episodes else "ResourcePool's size"
                 raise ConfigError(
-                    f"{self.max_sessions} are more than the {tool.episodes.size} states that `{tool.name}` "
+                    f"{self.max_sessions} are more than the {places.size} states that `{tool.name}` "
                     "may have at once",
                     where="--max-sessions",
-                    remedy="give a lower number, or the tool's `pool_size` a higher one",
+                    remedy=f"give a lower number, or the tool's {setting} a higher value",
                 )
         return tools
 

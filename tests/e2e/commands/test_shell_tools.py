@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from air.cli.main import main
 from air.tools import TOOLS
 from air.trajectories import load
 from tests.e2e.commands.by_hand import shell
@@ -98,6 +99,36 @@ ENCODER = """
 def letters(texts):
     return [[text.lower().count(letter) for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts]
 """
+POOL = """
+from pathlib import Path
+
+from air.tools import ResourcePool, tool
+
+
+def note(line):
+    with Path("browsers").open("a") as file:
+        print(line, file=file)
+
+
+class Browser:
+    def __init__(self):
+        self.pages = []
+        note("made")
+
+    def reset(self):
+        self.pages.clear()
+
+    def close(self):
+        note("closed")
+
+
+@tool(state=ResourcePool(Browser, size=1))
+def open_page(browser: Browser, page: str) -> str:
+    '''Opens a page.'''
+    browser.pages.append(page)
+    return " ".join(browser.pages)
+"""
+"""A tool with a pool of one object. It notes when objects are made and closed."""
 UNANSWERED = {"submit", "chess"}
 """Tools whose episode here has no right answer: of a game that is not over, the answer is a loss."""
 ENDS = {"answer": f'answer {{"answer": "{ANSWER}"}}', "submit": "submit {}"}
@@ -182,6 +213,22 @@ def test_a_tool_is_played_by_hand(
     for step, (call, shown) in zip(played.steps, calls, strict=False):
         assert shown in step.observation, (call, step.observation)
     assert played.steps[-1].reward == float(name not in UNANSWERED)
+
+
+def test_a_tool_with_a_pool_is_played_by_hand_and_replayed() -> None:
+    """`:undo` plays a new episode, which borrows the object of the first, and sees none of its pages. The end
+    of the command closes the object."""
+    Path("browsers.py").write_text(POOL)
+    keys = ['data = "rows.jsonl"', 'tools = ["browsers.py:open_page"]', 'checker = "qa_em"']
+    Path("task.toml").write_text("\n".join([*keys, 'split = "all"\n']))
+    pages = ['open_page {"page": "a"}', 'open_page {"page": "b"}']
+    script = "\n".join([pages[1], ":undo", *pages, ANSWER, ":save played.jsonl\n"])
+    shell(script, "rows:task.toml", "--runtime", "subprocess")
+    played = load(Path("played.jsonl"))
+    assert [step.observation for step in played.steps][:2] == ["a", "a b"]
+    assert Path("browsers").read_text().split() == ["made", "closed"]
+    assert main(["replay", "played.jsonl"]) == 0
+    assert Path("browsers").read_text().split() == ["made", "closed"] * 2
 
 
 def placed(text: str, places: dict[str, str]) -> str:

@@ -373,6 +373,14 @@ def test_wrong_settings_are_named(tmp_path: Path, boxed: str) -> None:
     with pytest.raises(ConfigError, match="--max-sessions"):
         ToolsConfig(tools=(f"{pooled}:look",), max_sessions=3).tool_set()
     assert ToolsConfig(tools=(f"{pooled}:look",), max_sessions=2).tool_set().tools
+    resources = tmp_path / "resources.py"
+    resources.write_text(
+        "from air.tools import ResourcePool, tool\n\n\n@tool(state=ResourcePool(int, 2, reset=id))\n"
+        'def look(state: int) -> str:\n    """Looks."""\n    return "seen"\n'
+    )
+    with pytest.raises(ConfigError, match=r"--max-sessions.* 2 states .* ResourcePool's size"):
+        ToolsConfig(tools=(f"{resources}:look",), max_sessions=3).tool_set()
+    assert ToolsConfig(tools=(f"{resources}:look",), max_sessions=2).tool_set().tools
     with pytest.raises(ValueError, match="`model_url` and `model` belong together"):
         ToolsConfig(tools=("calculator",), model="m")
     config = ToolsConfig(tools=("calculator",), format="mlgym")
