@@ -51,6 +51,20 @@ FORMATS: dict[str, ActionFormat] = {
     )
 }
 
+_TOOL_CALLS = "`tool_calls`, or `hermes` if the model server does not parse tool calls"
+NAMES_ELSEWHERE: dict[str, str] = {
+    "hf": _TOOL_CALLS,
+    "qwen3coder_swe": _TOOL_CALLS,
+    "searchr1": "`search_r1`",
+    "python_code": "`code`",
+    "ipython_code": "`code`",
+    "bash_terminal": "`bash_swe`",
+    "search_retrieval": "`search_r1`",
+}
+"""The names of action formats in other frameworks, with air's formats for each: first the agents of AgentFly,
+then the tools of verl-tool, which Agent0 uses. Names that air has, too, are left out, even if they mean
+another format there: AgentFly's `react` is air's `react_input`."""
+
 
 def get(name: str) -> ActionFormat:
     """Returns the action format with a name: a key of `FORMATS`, or `module:Class` for a user's class.
@@ -61,10 +75,11 @@ def get(name: str) -> ActionFormat:
     if name in FORMATS:
         return FORMATS[name]
     if ":" not in name:
+        known = f"one of: {', '.join(sorted(FORMATS))}, or a class as `module:Class`"
         raise ConfigError(
             f"no action format named {name!r}",
             where="env.agent.harness.format",
-            remedy=f"use one of: {', '.join(sorted(FORMATS))}, or a class as `module:Class`",
+            remedy=f"use {NAMES_ELSEWHERE.get(name.lower(), known)}",
         )
     return _from_plugin(name)
 

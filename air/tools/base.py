@@ -30,6 +30,14 @@ from air.tools.signature import describe
 Status = Literal["success", "error", "finish"]
 """The status of a tool call. `success`: the call has a result. `error`: the model made a mistake, or the tool
 failed; the episode goes on. `finish`: the call ends the episode."""
+_OWN_STATUSES: dict[str, Literal["success", "finish"]] = {
+    "success": "success",
+    "continue": "success",
+    "finish": "finish",
+    "terminal": "finish",
+}
+"""The values of the argument `status` of the decorator `tool`, with the value of `Tool.status` for each.
+`continue` and `terminal` are the names in AgentFly, another framework that trains agents."""
 MAX_LENGTH = 2048
 """The default maximum length, in characters, of a tool's observation: the text that the model sees after a
 call."""
@@ -52,7 +60,7 @@ class ToolResult:
     """The text that the model sees as the result of its call."""
     status: Status = "success"
     info: Mapping[str, Any] = field(default_factory=dict)
-    """Further JSON values by name, for trajectories and metrics. The model does not see them."""
+    """Further JSON values by name, for programs that call tools. The model does not see them."""
 
     @property
     def prediction(self) -> str:
@@ -105,8 +113,8 @@ class Tool:
     """The JSON schema of the arguments of a call: an object with one property for each parameter."""
     function: Callable[..., Any]
     """The function that a call runs. Its arguments are the state, if the tool has one, and the call's
-    arguments by name. It returns a string, a `Reply` or a JSON value. A function that is not async is called
-    in a thread."""
+    arguments by name. It returns a string, a `Reply`, a dict with the text under the key `observation`, or
+    another JSON value. A function that is not async is called in a thread."""
     state: Callable[[ToolContext], Any] | ResourcePool | None = None
     """A function, sync or async, that makes the tool's state for one episode: an object that `function` gets
     as its first argument in every call. Tools with the same `state` function share one object. If the object
@@ -140,6 +148,8 @@ class Tool:
     digest: str = ""
     """A string that changes if the data on which the tool's results depend, such as a corpus, change. Empty
     if there are no such data."""
+    status: Literal["success", "finish"] = "success"
+    """The status of the calls that succeed. With `finish`, each of them ends the episode."""
 
     def __post_init__(self) -> None:
         where = f"tool {self.name!r:.80}"
@@ -218,6 +228,7 @@ def tool(
     *,
     name: str = "",
     description: str = "",
+    status: Literal["success", "finish", "continue", "terminal"] = "success",
     max_length: int = MAX_LENGTH,
     seconds: float = SECONDS,
     state: Callable[[ToolContext], Any] | ResourcePool | None = None,
@@ -235,6 +246,7 @@ def tool(
     *,
     name: str = "",
     description: str = "",
+    status: Literal["success", "finish", "continue", "terminal"] = "success",
     max_length: int = MAX_LENGTH,
     seconds: float = SECONDS,
     state: Callable[[ToolContext], Any] | ResourcePool | None = None,
@@ -245,7 +257,8 @@ def tool(
     replays: bool = True,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Decorator that makes a `Tool` from a typed function, sync or async. The tool's name and description are
-    the function's name and docstring, unless `name` and `description` replace them.
+    the function's name and docstring, unless `name` and `description` replace them. With the `status`
+    `finish` (or `terminal`, as AgentFly calls it), each call that succeeds ends the episode.
 
     `state` is a function that makes an object for each episode, such as a game; the decorated function gets
     it as its first argument. `state` can also be a `ResourcePool`, from which episodes borrow such objects
@@ -267,12 +280,16 @@ def tool(
             )
         if outcome is not None and state is None:
             raise ConfigError("outcome is only for tools with a state", where=where)
+        if status not in tuple(_OWN_STATUSES):
+            remedy = "use `success` or `finish`"
+            raise ConfigError(f"unknown status {status!r:.40}", where=where, remedy=remedy)
         text, parameters = describe(typed, skip_first=state is not None, about=description)
         return Tool(
             name=name or typed.__name__,
             description=text,
             parameters=parameters,
             function=typed,
+            status=_OWN_STATUSES[status],
             state=state,
             box=box,
             max_length=max_length,

@@ -10,13 +10,14 @@ import inspect
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
-from typing import Any, Self, get_args
+from typing import Any, Self
 
 from air import json_schema
 from air.errors import InfrastructureError, UserCodeError
 from air.tools import threads
-from air.tools.base import Reply, Status, Tool, ToolError, ToolResult
+from air.tools.base import Reply, Tool, ToolError, ToolResult
 from air.tools.resource_pool import ResourcePool
+from air.tools.return_values import as_reply
 from air.tools.shared_semaphore import Pool
 from air.tools.states import close_state, is_cancelled
 
@@ -164,7 +165,7 @@ class OpenTools:
         reply with the status `error`; only InfrastructureError, UserCodeError and a cancellation are
         raised."""
         try:
-            return _as_reply(await self._run(tool, given))
+            return as_reply(tool, await self._run(tool, given))
         except _TimeLimitError as error:
             self._interrupted.add(tool.state)
             return Reply(str(error), "error")
@@ -260,20 +261,6 @@ def _exact(value: Any, schema: Any) -> Any:
     integer 3."""
     wants = isinstance(schema, Mapping) and schema.get("type") == "integer"
     return int(value) if wants and isinstance(value, float) else value
-
-
-def _as_reply(value: Any) -> Reply:
-    """Converts the return value of a tool's function to a `Reply`: a string becomes the text for the model,
-    and any other value that is not a Reply becomes that text as JSON. Raises TypeError or ValueError if this
-    is impossible."""
-    if isinstance(value, Reply):
-        json.dumps(dict(value.info), allow_nan=False)
-        if value.status not in get_args(Status) or not isinstance(value.observation, str):
-            raise ValueError(f"it returned a malformed reply: {value!r:.100}")
-        return value
-    if isinstance(value, str):
-        return Reply(value)
-    return Reply(json.dumps(value, ensure_ascii=False))
 
 
 def _failure(tool: Tool, error: BaseException) -> Reply:

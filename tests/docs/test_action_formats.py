@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+from collections.abc import Collection
 
 import pytest
 
-from air.actions import FORMATS, Action, FormatError, get
+from air.actions import FORMATS, NAMES_ELSEWHERE, Action, FormatError, get
+from air.rewards.answers import CHECKERS
+from air.tools import tool
 from tests.docs.blocks import ROOT
 
 PAGE = (ROOT / "docs/action-formats.md").read_text(encoding="utf-8")
@@ -61,3 +65,35 @@ def test_the_messages_are_those_of_the_page(row: str) -> None:
 def test_the_table_has_no_other_rows() -> None:
     table = PAGE.split("## What the model is told")[1].split("## Write")[0]
     assert re.findall(r"^\| (.*?) \|", table, re.MULTILINE)[1:] == list(REPLIES)
+
+
+def column(header: str) -> list[tuple[str, str]]:
+    """The first two cells of each row of the table whose second column has this header."""
+    (body,) = re.findall(rf"^\| [^|]* \| {header} \|.*\n\|---.*\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
+    return re.findall(r"^\| ([^|]*) \| ([^|]*) \|", body, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("header", "known"),
+    [
+        ("here, `format`", FORMATS),
+        ("here, argument of `@tool`", inspect.signature(tool).parameters),
+        ("here, `checker`", CHECKERS),
+    ],
+)
+def test_what_agentfly_has_becomes_what_exists_here(header: str, known: Collection[str]) -> None:
+    cells = column(header)
+    assert len(cells) >= 6
+    for theirs, ours in cells:
+        names = re.findall(r"`(\w+)`", ours)
+        assert names if ours != "none" else not names, theirs
+        assert set(names) <= set(known), theirs
+
+
+def test_a_name_of_agentfly_is_answered_with_the_format_of_the_page() -> None:
+    rows = dict(column("here, `format`"))
+    agents = {name: ours for cell, ours in rows.items() for name in re.findall(r"\w+", cell)}
+    for name in agents.keys() & NAMES_ELSEWHERE.keys():
+        (first, *_) = re.findall(r"`(\w+)`", agents[name])
+        assert NAMES_ELSEWHERE[name].startswith(f"`{first}`")
+    assert {name for name in agents if name not in FORMATS} >= {"hf", "searchr1", "gui"}

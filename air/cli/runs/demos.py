@@ -42,11 +42,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from air import tasks
+    from air import actions, tasks
+    from air.errors import ConfigError
     from air.worlds import sources
 
     for name in args.tasks:  # reports an unknown task before anything is played
         (sources if sources.is_world(name) else tasks).load(name)
+    if args.format is not None:
+        try:
+            actions.get(args.format)
+        except ConfigError as error:
+            text = str(error).removeprefix("env.agent.harness.format: ")
+            raise ConfigError(text, where="--format") from error
     write(
         args.out,
         args.tasks,

@@ -8,7 +8,7 @@ trained on a selection of these questions, and answers held-out questions.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -54,6 +54,10 @@ from air.worlds.proposals.posed import read_rows
 
 BATCH = 64
 """The number of proposed questions that the executor gets in one call of `Executor.answers`."""
+MOSTLY_MALFORMED = 0.9
+"""The share of malformed proposals in a round from which on the user is warned."""
+_SHOWN = 120
+"""The maximum length, in characters, of a malformed proposal in the warning."""
 
 
 class CoevolveRun:
@@ -151,8 +155,20 @@ class CoevolveRun:
             return
         longest = self._config.payment.longest
         lines = [_read(text, longest) for text in read_proposals(self._folder(number))]
+        if warning := malformed_warning(lines):
+            self._say(f"{self._place(number, 'warning')}: {warning}")
         questions = list(dict.fromkeys(x["question"] for x in lines if "malformed" not in x))
         self._say(f"{self._place(number, 'answers')}: {len(questions)} different questions")
+        by_question = await self._answers_to(questions, model) if questions else {}
+        self._write(
+            number,
+            ANSWERED,
+            ({**line, **by_question.get(line.get("question", ""), {})} for line in lines),
+        )
+
+    async def _answers_to(self, questions: Sequence[str], model: str) -> dict[str, dict[str, Any]]:
+        """Lets the executor (the model `model`) answer the different `questions`. Returns, by question, the
+        keys that the lines of `answered.jsonl` have in addition: `answers` and `tool_calls`."""
         answers = self._config.answers
         by_question: dict[str, dict[str, Any]] = {}
         async with self._executor(model) as executor:
@@ -166,11 +182,7 @@ class CoevolveRun:
                         "answers": list(one.answers),
                         "tool_calls": one.tool_calls,
                     }
-        self._write(
-            number,
-            ANSWERED,
-            ({**line, **by_question.get(line.get("question", ""), {})} for line in lines),
-        )
+        return by_question
 
     async def _filter(self, number: int) -> int:
         """Selects from `answered.jsonl` the proposals (questions) on which the executor is trained, by how
@@ -286,3 +298,20 @@ def _read(text: str, longest: int) -> dict[str, Any]:
     except Malformed as error:
         return {"malformed": str(error), "text": text[:2000]}
     return {"question": question.text, "proposed": question.answer}
+
+
+def malformed_warning(lines: Sequence[Mapping[str, Any]]) -> str | None:
+    """Returns a warning, as one line, if at least the share `MOSTLY_MALFORMED` of the proposals in `lines` is
+    malformed; else None. `lines` are those of `answered.jsonl`. The warning has the beginning of the first
+    malformed proposal, with escapes in the place of unprintable characters, and a remedy."""
+    malformed = [line for line in lines if "malformed" in line]
+    if not malformed or len(malformed) < MOSTLY_MALFORMED * len(lines):
+        return None
+    text = malformed[0]["text"]
+    shown = repr(text[:_SHOWN]) + ("…" if len(text) > _SHOWN else "")
+    return (
+        f"{len(malformed)} of {len(lines)} proposals are malformed, the first because "
+        f"{malformed[0]['malformed']}: {shown} — train the proposer with `sft` on well-formed proposals "
+        "first, or describe the form in `payment.instructions`, or, if proposals are cut off, increase the "
+        "proposer's `max_completion_tokens`"
+    )

@@ -9,7 +9,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -145,13 +145,51 @@ WRITTEN_EACH_TIME = {
 """The files that each process writes, with the same content as before."""
 
 
-def test_a_round_is_recorded_reported_and_shown_and_not_played_again(
+HELD = """
+import asyncio
+import dataclasses
+from pathlib import Path
+
+from air.tools import ToolContext, load
+
+FOLDER = Path(__file__).parent
+(shipped,) = load("calculator")
+
+async def begin(context: ToolContext) -> None:
+    while (FOLDER / "hold").exists() and (FOLDER / "c/round1/posed.json").exists():
+        (FOLDER / "held").touch()
+        await asyncio.sleep(0.01)
+
+def compute(state: None, expression: str) -> str:
+    return shipped.function(expression)
+
+calculator = dataclasses.replace(shipped, function=compute, state=begin, state_seconds=3600.0)
+"""
+"""The shipped calculator, but no episode of the executor's training begins while there is a file `hold`."""
+
+
+def test_a_round_that_is_killed_goes_on_and_is_recorded_shown_and_not_played_again(
     tmp_path: Path, models: dict[str, Path]
 ) -> None:
+    """The first process gets SIGKILL while it trains the executor, whose first episode waits until then."""
     toml, folder = coevolve_toml(tmp_path, models), tmp_path / "c"
+    toml.write_text(toml.read_text().replace('"calculator"', '"held.py:calculator"'))
+    (tmp_path / "held.py").write_text(HELD)
+    hold, held = tmp_path / "hold", tmp_path / "held"
+    hold.touch()
+    of_this_run().start()
+    code = killed_when(held.exists, ["coevolve", "@", str(toml)], tmp_path)
+    first = (tmp_path / "out").read_text()
+    assert code == -signal.SIGKILL, first
+    assert begun_stages(first) == STAGES[:-1]
+    (begun,) = json.loads((folder / "report.json").read_text())["rounds"]
+    assert begun["round"] == 0
+    finished = stages(folder)
+    hold.unlink()
     done = command("air", "coevolve", "@", toml, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert begun_stages(done.stdout) == STAGES
+    assert begun_stages(done.stdout) == STAGES[-2:]
+    assert finished.items() <= stages(folder).items()
     assert (folder / "report.txt").read_text() in done.stdout
     for place, names in ((folder / "round0", ROUND_0), (folder / "round1", ROUND_1)):
         assert {path.name for path in place.iterdir()} == names
@@ -350,7 +388,8 @@ def kill_at(moments: Sequence[float], argv: Sequence[str], folder: Path) -> int:
     """Starts `air` again and again, and kills its process group so many seconds after each start, until it
     has finished before. Returns the number of kills."""
     for kills, seconds in enumerate(moments):
-        code = killed_after(seconds, argv, folder)
+        end = time.monotonic() + seconds
+        code = killed_when(lambda end=end: time.monotonic() >= end, argv, folder)
         print(f"{argv[-1]}: {'killed' if code else 'ended'} within {seconds:.2f} s")
         if code == 0:
             return kills
@@ -360,16 +399,15 @@ def kill_at(moments: Sequence[float], argv: Sequence[str], folder: Path) -> int:
     return len(moments)
 
 
-def killed_after(seconds: float, argv: Sequence[str], folder: Path) -> int:
-    """Runs `air` for so many seconds at most. Returns its exit code."""
+def killed_when(reached: Callable[[], bool], argv: Sequence[str], folder: Path) -> int:
+    """Runs `air`, and kills its process group as soon as `reached` is true. Returns its exit code."""
     with (
         (folder / "out").open("wb") as log,
         of_this_run().spawn(
             ["air", *argv], cwd=folder, env=dict(os.environ), streams=[log, log]
         ) as process,
     ):
-        end = time.monotonic() + seconds
-        while process.poll() is None and time.monotonic() < end:
+        while process.poll() is None and not reached():
             time.sleep(0.01)
         while process.poll() is None:
             # The group is not there yet if the process has just been forked, and gone if it has just ended.

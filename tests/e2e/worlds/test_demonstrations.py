@@ -79,6 +79,16 @@ def test_the_scripted_players_of_shipped_worlds_do_well(
     assert json.loads(line)["messages"][-1]["role"] == "assistant"
 
 
+def test_an_unknown_format_is_told_before_anything_is_played(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert main(["demos", str(out), "--tasks", "game:sokoban5", "--format", "searchr1"]) == 2
+    error = capsys.readouterr().err
+    assert error == "error: --format: no action format named 'searchr1' — use `search_r1`\n"
+    assert not out.exists()
+
+
 def test_no_demonstration_shows_an_episode_of_an_evaluation(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

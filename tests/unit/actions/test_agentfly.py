@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
-from air.actions import Action, FormatError, Message, MessageCall, ToolCall, get
+from air.actions import (
+    FORMATS,
+    NAMES_ELSEWHERE,
+    Action,
+    FormatError,
+    Message,
+    MessageCall,
+    ToolCall,
+    get,
+)
 from air.actions.agentfly import DONE
 from air.actions.search_r1 import SEARCH
 from air.errors import ConfigError
@@ -124,3 +134,21 @@ def test_an_answer_in_words_needs_no_tools_in_the_request() -> None:
     offers = get("tool_calls").with_tools([PYTHON], answers=True)
     call = MessageCall("call_0", "code_interpreter", '{"code": "1"}')
     assert offers.read(Message("", (call,))) == called("code_interpreter", code="1")
+
+
+@pytest.mark.parametrize("name", [*NAMES_ELSEWHERE, "HF", "SearchR1"])
+def test_a_name_of_another_framework_is_told_the_format_here(name: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        get(name)
+    assert f"no action format named {name!r} — use `" in str(error.value)
+    _, remedy = str(error.value).split(" — ")
+    named = re.findall("`([^`]*)`", remedy)
+    assert named
+    assert set(named) <= set(FORMATS)
+    assert name.lower() not in FORMATS
+
+
+@pytest.mark.parametrize("name", ["gui", "hermess", "", "React"])
+def test_other_names_are_told_all_formats(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"use one of: action, bash_swe, .*, or a class as"):
+        get(name)

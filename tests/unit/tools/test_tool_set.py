@@ -16,13 +16,11 @@ from air.errors import BoxDiedError, ConfigError, HangingToolError, Infrastructu
 from air.sandbox.contract.box import BoxSpec
 from air.tools import (
     OpenTools,
-    Reply,
     Tool,
     ToolContext,
     ToolError,
     ToolResult,
     ToolSet,
-    finish,
     tool,
 )
 from air.tools import threads as tool_threads
@@ -151,39 +149,6 @@ async def test_a_failure_of_ours_passes(error: Exception) -> None:
     for one in failing(error):
         with pytest.raises(InfrastructureError):
             await called(one, {})
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        ("text", ("text", "success", {})),
-        (3, ("3", "success", {})),
-        ({"a": [1, None]}, ('{"a": [1, null]}', "success", {})),
-        (finish("Done.", score=1), ("Done.", "finish", {"score": 1})),
-        (Reply("Wrong.", "error", {"n": 2}), ("Wrong.", "error", {"n": 2})),
-        ("half \ud800", ("half ?", "success", {})),
-    ],
-)
-async def test_what_a_function_returns(value: Any, expected: tuple[Any, ...]) -> None:
-    result = await called(tool(name="give", description="Gives.")(lambda: value), {})
-    assert (result.observation, result.status, result.info) == expected
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        object(),
-        {1, 2},
-        Reply("x", "done"),
-        Reply(3),
-        finish("x", value={1}),
-        finish("x", v=float("nan")),
-    ],  # type: ignore[arg-type]
-)
-async def test_what_no_result_can_be_is_told(value: Any) -> None:
-    result = await called(tool(name="give", description="Gives.")(lambda: value), {})
-    assert result.status == "error"
-    assert result.observation.startswith("The tool give failed: ")
 
 
 @pytest.mark.parametrize("length", [2048, 2049, 5000, 1_000_000])

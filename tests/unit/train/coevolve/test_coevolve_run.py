@@ -14,7 +14,7 @@ import pytest
 from air.cli.main import main
 from air.errors import ConfigError
 from air.train.coevolve import report
-from air.train.coevolve.coevolve_run import CoevolveRun
+from air.train.coevolve.coevolve_run import CoevolveRun, malformed_warning
 from air.train.coevolve.files import ANSWERED, PROPOSALS, ROWS
 from air.train.coevolve.plan import Plan, plan
 from air.train.config import overrides
@@ -85,6 +85,43 @@ async def test_a_file_of_proposals_with_other_content_is_named(tmp_path: Path, t
     with pytest.raises(ConfigError, match=f"{re.escape(str(file))}:[12]: .* — ") as error:
         await run._answer(0, "no model")
     assert "\n" not in str(error.value)
+
+
+async def test_a_round_in_which_all_proposals_are_malformed_says_so(tmp_path: Path) -> None:
+    """With the first of them, in one line. No model is loaded, because there is no question."""
+    planned = plan(config(tmp_path))
+    file = planned.round_folder(0) / PROPOSALS
+    file.parent.mkdir(parents=True)
+    first = "What is\n\x1b[2J 3?\u202e" + "x" * 5000
+    texts = [first, "<question>What is 3 + 4?</question>"]
+    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    said: list[str] = []
+    run = CoevolveRun(planned, said.append, lambda _: nullcontext(lambda: None))
+    await run._answer(0, "no model")
+    rounds = planned.config.rounds
+    assert said[1:] == [f"[round 0/{rounds}] answers: 0 different questions"]
+    assert said[0].startswith(
+        f"[round 0/{rounds}] warning: 2 of 2 proposals are malformed, the first because the text needs "
+        "<question> and </question> exactly once: 'What is\\n\\x1b[2J 3?\\u202ex"
+    )
+    assert "x'… — train the proposer with `sft`" in said[0]
+    assert said[0].isprintable()
+    assert len(said[0]) < 600
+    assert len(file.with_name(ANSWERED).read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("malformed", "of", "warns"),
+    [(0, 0, False), (0, 10, False), (8, 10, False), (9, 10, True), (1, 1, True), (89, 100, False)],
+)
+def test_a_warning_needs_nearly_all_proposals_to_be_malformed(
+    malformed: int, of: int, warns: bool
+) -> None:
+    bad = {"malformed": "the question is empty", "text": "x"}
+    good = {"question": "What is 3 + 4?", "proposed": "7"}
+    warning = malformed_warning([good] * (of - malformed) + [bad] * malformed)
+    assert (warning is not None) == warns
+    assert warning is None or f"{malformed} of {of} proposals are malformed" in warning
 
 
 @pytest.mark.parametrize(

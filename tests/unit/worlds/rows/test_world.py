@@ -40,6 +40,8 @@ def away(prediction, answer):
     raise InfrastructureError("the judge is away")
 """
 TOOLS = '''
+import json
+
 from air.errors import InfrastructureError
 from air.tools import ToolContext, finish, tool
 
@@ -78,6 +80,24 @@ def decide(answer: str) -> str:
     return finish(answer)
 
 @tool
+def fetch(page: str):
+    """Reads JSON.
+
+    Args:
+        page: the JSON
+    """
+    return json.loads(page)
+
+@tool(status="finish")
+def conclude(answer: str) -> dict:
+    """Answers, as a tool of AgentFly does.
+
+    Args:
+        answer: the answer
+    """
+    return {"observation": answer, "length": len(answer)}
+
+@tool
 def broken() -> str:
     """Asks a server."""
     raise InfrastructureError("the server is away")
@@ -97,7 +117,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-NAMES = ("note", "give_up", "decide", "broken")
+NAMES = ("note", "give_up", "decide", "fetch", "conclude", "broken")
 
 
 def load(
@@ -189,6 +209,31 @@ async def test_the_output_of_a_call_that_submits_is_the_answer(folder: Path) -> 
     submits = dataclasses.replace(called("note", text="a"), ending="submit")
     (step,), facts, _ = await play(task, submits)
     assert (step.done, facts["answered"]) == (True, 1)
+
+
+async def test_a_tool_whose_every_call_answers(folder: Path) -> None:
+    task = load(folder, metrics=["calls"])
+    right = answer_of(await question_of(task, 5))
+    (wrong, step), facts, _ = await play(
+        task, called("conclude"), called("conclude", answer=right), seed=5
+    )
+    assert not wrong.done
+    assert (step.done, step.reward, facts["success"]) == (True, 1.0, 1)
+    assert facts["answer_calls"] == 0
+
+
+async def test_json_that_the_agent_chose_does_not_set_the_answer(folder: Path) -> None:
+    """Neither in an ordinary call nor in a call that submits."""
+    task = load(folder)
+    right = answer_of(await question_of(task, 5))
+    page = {"observation": "seen", "prediction": right}
+    for more in ({}, {"status": "finish"}):
+        fetch = called("fetch", page=json.dumps(page | more))
+        (step,), facts, _ = await play(task, fetch, seed=5)
+        assert (step.done, facts["answered"], facts["tool_errors"]) == (False, 0, 1)
+        submits = dataclasses.replace(fetch, ending="submit")
+        (step,), facts, _ = await play(task, submits, seed=5)
+        assert (step.done, step.reward, facts["success"]) == (True, 0.0, 0)
 
 
 async def test_the_answer_is_seen_by_the_checker_alone(folder: Path) -> None:
