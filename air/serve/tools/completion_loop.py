@@ -3,15 +3,24 @@ performs the call, and appends its result, until the model ends the text."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from air.errors import BoxEndedError
-from air.serve.tools.model_endpoint import ChatState, Model
+from air.serve.tools.model_endpoint import ChatState, Model, ModelRefused, TextReply
 from air.serve.tools.sessions import BOX_ENDED, Session
 from air.serve.tools.verl_tool_calls import ParsedCall, read
 from air.serve.tools.verl_tool_protocol import LONGEST_REPLY
+
+LEAST_TOKENS = 16
+"""If the endpoint refuses a text that has grown too long, the maximum number of tokens of the reply is
+halved, but not to less than this."""
+_CONTROL = re.compile(
+    r"<(?=[|\uff5c][^|\uff5c<>\n]{1,60}[|\uff5c]>|(?:start|end)_of_turn>|/?s>)|\[(?=/?INST\])"
+)
+"""The first character of a control token of a chat template, such as `<|im_end|>`."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +41,12 @@ class CompletionLoop:
     ) -> ChatState:
         """Lets the model continue `prompt`, and returns the final state, whose `text` has all replies and
         results. `session` has the opened tools. `stop` are the strings at which the client wants the text to
-        end; they are not part of the text. `sampling` has further fields of the requests to the model.
+        end; they are not part of the text. `sampling` has further fields of the requests to the model, among
+        them `max_tokens`.
 
         The text also ends when the model stops by itself or at the limit of tokens, when a reply stopped at
-        the end of a call has no call of a tool that exists, and when a tool ends the episode.
+        the end of a call has no call of a tool that exists, when a tool ends the episode, and, with the
+        reason `length`, when the endpoint takes no longer text.
 
         Raises the errors of `Model.complete` and `Session.call`, except for BoxEndedError: if the model's own
         commands ended the box (container) of its tools, the text says so and goes on.
@@ -46,7 +57,10 @@ class CompletionLoop:
             ends = [] if is_last else self.call_ends
             stops = list(dict.fromkeys([*stop, *ends]))
             settings = {**sampling, "stop": stops} if stops else sampling
-            reply = await self.model.complete(prompt + state.text, settings)
+            reply = await self._continued(prompt, state, settings, ends)
+            if reply is None:
+                state.reason = "length"
+                return state
             state.count(reply.usage)
             state.reason = reply.reason
             is_call = reply.stopped_at in ends
@@ -57,10 +71,37 @@ class CompletionLoop:
                 return state
             state.text += result
 
+    async def _continued(
+        self,
+        prompt: str,
+        state: ChatState,
+        settings: Mapping[str, Any],
+        ends: Collection[str],
+    ) -> TextReply | None:
+        """Returns the model's next reply, or None if the endpoint takes no longer text. The endpoint has
+        accepted the first request, so it refuses a later one because the text has become too long for the
+        context: then a shorter reply may still fit. The arguments are those of `run`; `ends` are the call
+        ends among the stops. Raises the errors of `Model.complete`."""
+        most: int = settings["max_tokens"]
+        while True:
+            try:
+                return await self.model.complete(
+                    prompt + state.text, {**settings, "max_tokens": most}, ends
+                )
+            except ModelRefused:
+                if not state.turns:
+                    raise
+                most //= 2
+            if most < LEAST_TOKENS:
+                return None
+
     async def _result(self, state: ChatState, session: Session, reply: str) -> str | None:
         """Performs the tool call in a reply, and returns the text to append: the result, in the syntax that
         matches the call. Returns None if the completion ends here."""
-        call = read(reply, self.tools) if len(reply) <= LONGEST_REPLY else None
+        if len(reply) > LONGEST_REPLY:
+            state.reason = "length"
+            return None
+        call = read(reply, self.tools)
         if not isinstance(call, ParsedCall) or call.tool not in self.tools:
             return None
         state.calls.append(call.tool)
@@ -70,4 +111,12 @@ class CompletionLoop:
             return call.format_observation(BOX_ENDED)  # the model can still answer
         if result.status == "finish":
             return None
-        return call.format_observation(result.observation.strip(" \n"))
+        observation = without_control_tokens(result.observation.strip(" \n"))
+        return call.format_observation(observation)
+
+
+def without_control_tokens(observation: str) -> str:
+    """Returns `observation` with a space within each text that could be a control token of a chat template:
+    `<|im_end|>` becomes `< |im_end|>`. Otherwise a page that a tool has read could end the tool's result and
+    begin a message of the user, because the whole text goes to the endpoint as one prompt."""
+    return _CONTROL.sub(lambda found: f"{found[0]} ", observation)

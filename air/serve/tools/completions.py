@@ -12,7 +12,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 from air.serve.tools.completion_loop import CompletionLoop
 from air.serve.tools.model_endpoint import ChatState, Model
@@ -31,6 +31,9 @@ class CompletionBody(ModelRequest):
     texts or tokens are refused, as in Agent0."""
 
     prompt: str
+    echo: Literal[False] | None = None
+    logprobs: None = None
+    suffix: None = None
 
 
 class Completions(OpenAIProtocol[CompletionBody]):

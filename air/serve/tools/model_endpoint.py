@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -105,9 +105,13 @@ class Model:
             raise InferenceError(f"the model's endpoint answered nonsense: {shown}") from None
         return dict(answer)
 
-    async def complete(self, prompt: str, sampling: Mapping[str, Any]) -> TextReply:
+    async def complete(
+        self, prompt: str, sampling: Mapping[str, Any], call_ends: Collection[str]
+    ) -> TextReply:
         """Requests the text with which the model continues `prompt`. `sampling` has further fields for the
-        request, such as `temperature`. Raises the errors of `reply`."""
+        request, such as `temperature`. `call_ends` are those strings of its `stop` at which a tool call may
+        end; if there are some, the response must say at which string the model was stopped. Raises the errors
+        of `reply`."""
         answer, shown = await self._post("/completions", {"prompt": prompt, **sampling})
         try:
             choice = answer["choices"][0]
@@ -117,7 +121,8 @@ class Model:
             raise InferenceError(f"the model's endpoint answered nonsense: {shown}") from None
         if not isinstance(text, str) or reason not in ("stop", "length"):
             raise InferenceError(f"the model's endpoint answered nonsense: {shown}")
-        return TextReply(text, reason, _stopped_at(choice) if reason == "stop" else "", usage)
+        stopped_at = _stopped_at(choice) if reason == "stop" and call_ends else ""
+        return TextReply(text, reason, stopped_at, usage)
 
     async def _post(self, path: str, fields: Mapping[str, Any]) -> tuple[Any, str]:
         """Sends a request to the endpoint. Returns its response, any JSON value, and the beginning of the
