@@ -66,8 +66,7 @@ class OpenTools:
         result. Raises InfrastructureError if air or the machine failed, and UserCodeError for an error that
         stops the run, such as HangingToolError. Every other failure gives a result with the status
         `error`."""
-        if self._closed:
-            raise RuntimeError("a call after the end of the episode")
+        self._check_open()
         given: Mapping[str, Any] = {}
         tool = self._tools.get(name)
         if tool is None:
@@ -83,6 +82,10 @@ class OpenTools:
                 reply = await self._reply(tool, given)
         text = _cut(_encodable(reply.observation), tool.max_length)
         return ToolResult(name, given, text, reply.status, reply.info)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("a call after the end of the episode")
 
     def outcome(self) -> str | None:
         """Returns the episode's final answer as a tool computes it from its state, such as the result of a
@@ -154,6 +157,7 @@ class OpenTools:
             if tool.calls is not None:
                 await tool.calls.acquire()
                 stack.callback(tool.calls.release)
+            self._check_open()  # the episode may have ended while this call waited
             try:
                 yield
             except BaseException:  # cancellation too
@@ -166,9 +170,6 @@ class OpenTools:
         raised."""
         try:
             return as_reply(tool, await self._run(tool, given))
-        except _TimeLimitError as error:
-            self._interrupted.add(tool.state)
-            return Reply(str(error), "error")
         except ToolError as error:
             return Reply(str(error), "error")
         except asyncio.CancelledError as error:
@@ -185,8 +186,8 @@ class OpenTools:
         call = functools.partial(tool.function, *state, **given)
         if not _is_async(tool.function):
             value = await self._in_thread(tool, call)
-            return await _in_time(tool, value) if inspect.isawaitable(value) else value
-        return await _in_time(tool, call())
+            return await self._in_time(tool, value) if inspect.isawaitable(value) else value
+        return await self._in_time(tool, call())
 
     async def _in_thread(self, tool: Tool, call: functools.partial[Any]) -> Any:
         """Runs `call` in a thread, and returns its value or raises its exception. Raises ToolError if the
@@ -201,7 +202,7 @@ class OpenTools:
             limit = tool.seconds + tool.patience
             work = await threads.start(call, tool.function, tool.name, seconds=limit)
             try:
-                outcome = await _in_time(tool, asyncio.shield(work.outcome))
+                outcome = await self._in_time(tool, asyncio.shield(work.outcome))
             finally:
                 if not work.outcome.done():
                     self._late[work.outcome] = tool.name
@@ -210,23 +211,22 @@ class OpenTools:
             raise outcome.error
         return outcome.value
 
-
-async def _in_time(tool: Tool, work: Awaitable[Any]) -> Any:
-    """Awaits `work` and returns its result. Raises _TimeLimitError if `work` takes longer than the tool's
-    time limit and patience together."""
-    deadline = asyncio.timeout(tool.seconds + tool.patience)
-    try:
-        async with deadline:
-            return await work
-    except TimeoutError:
-        if deadline.expired():
-            message = f"The call of {tool.name} took longer than {tool.seconds:g} seconds."
-            raise _TimeLimitError(message) from None
-        raise
-
-
-class _TimeLimitError(ToolError):
-    """A call exceeded its time limit. The call may still run in a thread."""
+    async def _in_time(self, tool: Tool, work: Awaitable[Any]) -> Any:
+        """Awaits `work`, which is a part of a call, and returns its result. Raises ToolError if it takes
+        longer than the tool's time limit and patience together. If that happens, or the call is cancelled,
+        notes that the tool's state is interrupted, whatever exception the tool's function makes of it."""
+        deadline = asyncio.timeout(tool.seconds + tool.patience)
+        try:
+            async with deadline:
+                return await work
+        except TimeoutError:
+            if deadline.expired():
+                message = f"The call of {tool.name} took longer than {tool.seconds:g} seconds."
+                raise ToolError(message) from None
+            raise
+        finally:
+            if deadline.expired() or is_cancelled():
+                self._interrupted.add(tool.state)
 
 
 def _is_async(function: Any) -> bool:

@@ -16,6 +16,7 @@ from air.errors import BoxDiedError, ConfigError, HangingToolError, Infrastructu
 from air.sandbox.contract.box import BoxSpec
 from air.tools import (
     OpenTools,
+    ResourcePool,
     Tool,
     ToolContext,
     ToolError,
@@ -706,3 +707,59 @@ def test_the_digest_names_what_decides_results() -> None:
     assert len(digests) == 5
     assert ToolSet([double]).digest in digests
     assert ToolSet([dataclasses.replace(double, replays=False)]).replays is False
+
+
+class Lines(list[str]):
+    """An object that episodes borrow one after the other."""
+
+    def reset(self) -> None:
+        self.clear()
+
+
+async def test_a_call_that_waited_beyond_the_end_of_its_episode_does_not_run() -> None:
+    """Otherwise it would use an object that another episode has borrowed by now."""
+    pool = ResourcePool(Lines, size=1)
+
+    @tool(state=pool)
+    async def write(lines: Lines, text: str) -> str:
+        """Writes."""
+        lines.append(text)
+        await asyncio.sleep(0)
+        return ", ".join(lines)
+
+    tools = ToolSet([write])
+    first = await tools.open(ToolContext(seed=0))
+    late = asyncio.create_task(first.call("write", {"text": "late"}))
+    await first.call("write", {"text": "a"})  # `late` waits for this call
+    await first.close()
+    async with await tools.open(ToolContext(seed=1)) as second:
+        with pytest.raises(RuntimeError, match="after the end of the episode"):
+            await late
+        assert (await second.call("write", {"text": "b"})).observation == "b"
+
+
+async def test_a_call_beyond_its_time_costs_the_borrowed_object_whatever_it_raises() -> None:
+    made: list[Lines] = []
+
+    def make() -> Lines:
+        made.append(Lines())
+        return made[-1]
+
+    @tool(state=ResourcePool(make, size=1), seconds=0.01)
+    async def hang(lines: Lines, then: str) -> str:
+        """Hangs."""
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if then == "raise":
+                raise ConnectionError("the page was closed") from None
+            if then == "return":
+                return "a part"
+            raise
+        return ""
+
+    tools = ToolSet([hang])
+    for then in ("raise", "return", "end"):
+        async with await tools.open(ToolContext(seed=0)) as opened:
+            await opened.call("hang", {"then": then})
+    assert len(made) == 3

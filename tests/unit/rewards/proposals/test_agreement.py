@@ -40,6 +40,8 @@ def test_as_coded_is_0_if_the_proposer_disagrees_or_hardly_any_answers_agree() -
     assert p_hat(found, None, "as_coded") == 0.0
     every = agreement([str(n) for n in range(10)])
     assert (p_hat(every, "0", "as_coded"), p_hat(every, "0", "published")) == (0.0, 0.1)
+    two = agreement(["4", "4", *(str(n) for n in range(10, 18))])
+    assert p_hat(two, "4", "as_coded") == 0.2
     none = agreement([None, ""])
     assert (p_hat(none, "1", "as_coded"), p_hat(none, "1", "published")) == (0.0, 0.0)
     assert none.majority is None

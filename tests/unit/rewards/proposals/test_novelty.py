@@ -36,6 +36,15 @@ def test_bleu_by_hand() -> None:
     assert bleu((), ()) == 1.0
 
 
+def test_texts_with_a_distance_of_at_most_one_half_are_a_cluster() -> None:
+    near = ["a b c d e f g h i j k l", "a b x d e y g h i j k l"]
+    assert distance(*map(words, near)) == pytest.approx(0.484, abs=1e-3)
+    assert clusters(near) == [0, 0]
+    far = ["a b c d e f g", "a b x d e f g"]
+    assert distance(*map(words, far)) == pytest.approx(0.511, abs=1e-3)
+    assert clusters(far) == [0, 1]
+
+
 def test_distance_is_symmetric() -> None:
     one, other = words("what is 3 + 4 ?"), words("what is 3 + 5 ? tell me")
     assert distance(one, other) == distance(other, one)

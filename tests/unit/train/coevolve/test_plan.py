@@ -14,6 +14,7 @@ from air.errors import ConfigError, MissingError, UsageError
 from air.train.coevolve.files import FILE
 from air.train.coevolve.plan import RUNS, plan
 from air.train.config.coevolve_config import CoevolveConfig
+from air.worlds.proposals.proposer import ProposerSettings
 
 NO_OBJECTS: tuple[object, ...] = (3, "x", [], [1], None)
 """Values that are no JSON objects."""
@@ -28,6 +29,14 @@ def config(folder: Path, **changes: Any) -> CoevolveConfig:
     held_out.write_text(json.dumps({"question": "What is 1 + 1?", "answer": "2"}))
     data = {"name": "c", "output_dir": folder, "held_out": {"data": held_out}, **files, **changes}
     return CoevolveConfig.model_validate(data)
+
+
+def test_the_defaults_are_agent0s(tmp_path: Path) -> None:
+    """aiming-lab/Agent0 at 3cf8bfe."""
+    settings = config(tmp_path)
+    assert settings.answers.k == ProposerSettings(url="http://x").k == 10
+    assert (settings.payment.reward, settings.payment.tool) == ("as_coded", 1.0)
+    assert (settings.generation.least, settings.generation.most) == (0.3, 0.8)
 
 
 def test_each_round_has_runs_of_its_own(tmp_path: Path) -> None:

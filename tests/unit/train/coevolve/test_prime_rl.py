@@ -118,6 +118,13 @@ def test_the_shipped_files_of_prime_rl_are_trainings_of_a_round(
     assert isinstance(proposer, PrimeTraining)
     taskset = proposer.settings["orchestrator"]["train"]["source"][0]["env"]["taskset"]
     assert taskset["examples_per_task"] == 20 * 512
+    answers, payment = planned.config.answers, planned.config.payment
+    assert (answers.k, answers.max_turns, answers.tools) == (10, 4, ("code_interpreter",))
+    assert (answers.temperature, answers.max_tokens) == (0.7, 2048)
+    assert (payment.reward, payment.least_valid, payment.window) == ("as_coded", 0.0, 512)
+    generation = planned.config.generation
+    assert (generation.least, generation.most) == (0.3, 0.8)
+    assert generation.definition_with(payment) == "published"
     settings = planned.settings(planned.executor, "posed:x", 0.5)
     assert (settings.context, settings.max_tokens, settings.temperature) == (5120, 2048, 0.5)
 
