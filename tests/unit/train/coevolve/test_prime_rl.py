@@ -17,6 +17,7 @@ from air.train.coevolve import report
 from air.train.coevolve.coevolve_run import CoevolveRun
 from air.train.coevolve.files import FILE
 from air.train.coevolve.plan import Plan, plan
+from air.train.config import overrides
 from air.train.config.coevolve_config import CoevolveConfig
 from air.train.devices import device
 from air.train.prime_rl import schema, shared_keys
@@ -118,15 +119,20 @@ def test_the_shipped_files_of_prime_rl_are_trainings_of_a_round(
     assert isinstance(proposer, PrimeTraining)
     taskset = proposer.settings["orchestrator"]["train"]["source"][0]["env"]["taskset"]
     assert taskset["examples_per_task"] == 20 * 512
-    answers, payment = planned.config.answers, planned.config.payment
+    settings = planned.settings(planned.executor, "posed:x", 0.5)
+    assert (settings.context, settings.max_tokens, settings.temperature) == (5120, 2048, 0.5)
+
+
+def test_the_shipped_coevolution_has_agent0s_numbers() -> None:
+    """aiming-lab/Agent0 at 3cf8bfe, Agent0/curriculum_train."""
+    merged = overrides.read_files(["@", "configs/agent0/prime_rl.toml"])
+    shipped = overrides.build(CoevolveConfig, merged)
+    answers, payment, generation = shipped.answers, shipped.payment, shipped.generation
     assert (answers.k, answers.max_turns, answers.tools) == (10, 4, ("code_interpreter",))
     assert (answers.temperature, answers.max_tokens) == (0.7, 2048)
     assert (payment.reward, payment.least_valid, payment.window) == ("as_coded", 0.0, 512)
-    generation = planned.config.generation
     assert (generation.least, generation.most) == (0.3, 0.8)
     assert generation.definition_with(payment) == "published"
-    settings = planned.settings(planned.executor, "posed:x", 0.5)
-    assert (settings.context, settings.max_tokens, settings.temperature) == (5120, 2048, 0.5)
 
 
 def test_the_folder_belongs_to_its_engine_and_settings(prime_rl: None, tmp_path: Path) -> None:
