@@ -26,8 +26,9 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 _BROWSER = "Mozilla/"
-"""The beginning of the header `User-Agent` of every browser. A web page cannot change it in a request to
-another site, unless this site allows it."""
+"""The beginning of the header `User-Agent` of all current graphical browsers. A web page cannot change it in
+a request to another site, unless this site allows it. Some other browsers begin differently, such as old
+versions of Opera and browsers for terminals; their requests count as those of programs."""
 
 
 def is_loopback(host: str) -> bool:
@@ -63,15 +64,16 @@ def foreign_origin(origin: str | None) -> str:
 def foreign_page(fetch_site: str | None, user_agent: str | None) -> str:
     """Checks a GET request that has an effect. Returns a message for the client that says why the server must
     refuse the request, or an empty string if the server may answer. `fetch_site` is the request's header
-    `Sec-Fetch-Site`, by which browsers say whether a page of another site sends the request, and `user_agent`
-    is its header `User-Agent`; both are None if the request does not have them. A browser that does not send
-    `Sec-Fetch-Site` is refused: old ones never send it, and new ones do not send it to some addresses, such
-    as 0.0.0.0."""
+    `Sec-Fetch-Site`, by which browsers say which page sends the request, and `user_agent` is its header
+    `User-Agent`; both are None if the request does not have them. Only the server's own pages
+    (`same-origin`) and the user (`none`) may send it: `same-site` is any page of this machine, whatever its
+    port. A browser that does not send `Sec-Fetch-Site` is refused: old ones never send it, and new ones do
+    not send it to some addresses, such as 0.0.0.0."""
     if fetch_site is None and not (user_agent or "").startswith(_BROWSER):
         return ""
-    if fetch_site in ("none", "same-origin", "same-site"):
+    if fetch_site in ("none", "same-origin"):
         return ""
-    return "a web page of another site may not send this request, which has an effect"
+    return "a web page of another site or port may not send this request, which has an effect"
 
 
 def is_own(host: str, domains: Sequence[str]) -> bool:

@@ -4,8 +4,12 @@ that of the file with the results. The response is `{"message": …}` with the n
 
 A request that fails writes no results. The status is 400 for a malformed file or name, 403 for a
 file that this server may not use or for a request of a web page, 404 if there is no such file, 409 if another
-request works on it, and 413 if it is too large. As with `/evaluate`, it is 503 if air fails, and 500, with
-`"stop": true`, if a tool of the user hangs.
+request works on it or if it has changed meanwhile, and 413 if it is too large. As with `/evaluate`, it is 503
+if air fails, and 500, with `"stop": true`, if a tool of the user hangs.
+
+A request that claims a file of questions removes an older file with results before it waits for its turn. A
+request that is refused before (by its token, page or body, its name, or status 404 or 409) leaves older
+results.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from air import origin_check
 from air.aio import wait_shielded, while_connected
 from air.errors import InfrastructureError, UserCodeError
 from air.rewards.proposals.agreement import Equality, agreement, equal_answers, p_hat
-from air.serve.evaluate.row_files import FileRefused, Row, RowFile, RowFiles
+from air.serve.evaluate.row_files import FileRefused, Questions, Row, RowFile, RowFiles
 from air.serve.evaluate.server import EvaluateServer
 from air.serve.http.app import LOG_FIELDS, Protocol, body_of
 from air.serve.http.boxes import QueueFull
@@ -84,18 +88,25 @@ class QuestionFiles(Protocol):
     async def _scored(self, request: Request, files: RowFiles, name: str) -> Response:
         with files.claimed(name) as file:
 
-            async def work() -> int:
+            async def work() -> str:
+                # Shielded: no thread of a request may touch the files when the next request has them.
+                await wait_shielded(asyncio.to_thread(file.remove_old_results))
                 async with self._server.queue.turn():
-                    rows = await asyncio.to_thread(file.read)
-                    return await self._score(file, rows)
+                    questions = await wait_shielded(asyncio.to_thread(file.read))
+                    request.scope[LOG_FIELDS]["rows"] = len(questions.rows)
+                    return await self._score(file, questions)
 
-            request.scope[LOG_FIELDS]["rows"] = await while_connected(request.receive, work)
-        return JSONResponse({"message": f"Processed {name}, results saved to {file.results_name}."})
+            warning = await while_connected(request.receive, work)
+        message = f"Processed {name}, results saved to {file.results_name}."
+        if warning:
+            self._server.log.event("warning", text=warning)
+            message = f"{message} {warning}."
+        return JSONResponse({"message": message})
 
-    async def _score(self, file: RowFile, rows: Sequence[Row]) -> int:
-        """Lets the model answer the questions of `rows`, writes the file with the results, and returns the
-        number of rows."""
-        server, defaults = self._server, self._server.config.defaults
+    async def _score(self, file: RowFile, read: Questions) -> str:
+        """Lets the model answer the questions that were `read` from `file`, and writes the file with the
+        results. Returns an empty string, or the warning of `RowFile.finish`."""
+        rows, server, defaults = read.rows, self._server, self._server.config.defaults
         asked = [row for row in rows if _is_asked(row)]
         answered: Sequence[Answered] = ()
         if asked:
@@ -106,8 +117,7 @@ class QuestionFiles(Protocol):
         for row in rows:
             given = next(found) if _is_asked(row) else Answered([None] * defaults.k, 0.0)
             results.append(await compare_in_thread(partial(result, row, given, equality)))
-        await wait_shielded(asyncio.to_thread(file.finish, results))
-        return len(rows)
+        return await wait_shielded(asyncio.to_thread(file.finish, results, read.state))
 
 
 def result(row: Row, answered: Answered, equality: Equality) -> dict[str, Any]:

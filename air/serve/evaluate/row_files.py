@@ -28,13 +28,20 @@ from air.paths import write_whole
 from air.train.coevolve.evaluate_service import LARGEST_BODY, MOST_TASKS
 
 SUFFIX = ".json"
+_RESULTS_SUFFIX = "_results.json"
 _ERRORS = {
     errno.ENOENT: (404, "there is no such file"),
     errno.ENOTDIR: (404, "there is no such file"),
     errno.ELOOP: (403, "is a symbolic link; name the file itself"),  # because of O_NOFOLLOW
     errno.ENAMETOOLONG: (400, "the name is too long"),
+    errno.EACCES: (403, "the server may not read it; change its permissions"),
+    errno.EPERM: (403, "the server may not read it; change its permissions"),
 }
 """For each error of the operating system that is the client's: the HTTP status and the message."""
+FileState = tuple[int, int, int, int]
+"""The device, inode, modification time in nanoseconds, and size of a file. A file that replaces another
+differs in one of them, and so does a file that was written again, unless this took place within one step of
+the disk's clock (a few milliseconds) and kept the size."""
 
 
 class FileRefused(Exception):
@@ -56,6 +63,14 @@ class Row(BaseModel):
     answer: str = ""
 
 
+@dataclass(frozen=True)
+class Questions:
+    """The `rows` of a file, and the `state` that the file had when they were read."""
+
+    rows: Sequence[Row]
+    state: FileState
+
+
 _ROWS = TypeAdapter(Annotated[list[Row], Field(max_length=MOST_TASKS)])
 
 
@@ -73,50 +88,91 @@ class RowFile:
         """The name of the file with the results, in the form that the client used for `name`."""
         return _results_name(self.name)
 
-    def read(self) -> list[Row]:
-        """Returns the rows of the file, and removes an older file with results, so that a client never takes
-        those for the new ones. Raises FileRefused if the file cannot be read or is malformed."""
+    def remove_old_results(self) -> None:
+        """Removes an older file with results, so that no client takes its scores for the new ones. Raises
+        FileRefused if the file with the questions cannot be read, and InfrastructureError if the older
+        results cannot be removed; then nothing is removed."""
+        with self._opened():
+            pass  # a repeated request, whose questions are gone, must not remove the results of the first
+        self._remove_results()
+
+    def _remove_results(self) -> None:
         try:
-            data = self._bytes()
             self.results.unlink(missing_ok=True)
         except OSError as error:
-            status, text = _ERRORS.get(error.errno or 0, (503, str(error.strerror)))
-            raise FileRefused(status, f"{self.name:.300}: {text}") from error
+            text = f"{self.results_name:.300}: the results cannot be removed: {error.strerror}"
+            raise InfrastructureError(f"{text}; remove them yourself") from error
+
+    def read(self) -> Questions:
+        """Returns the rows of the file. Raises FileRefused if the file cannot be read or is malformed."""
+        with self._opened() as number:
+            # Before the rows are read: then a change during the reading is noticed at the end.
+            state = _state(os.fstat(number))
+            with os.fdopen(number, "rb", closefd=False) as file:
+                data = file.read(LARGEST_BODY + 1)
         if len(data) > LARGEST_BODY:
             raise FileRefused(413, f"{self.name}: more than {LARGEST_BODY} bytes")
         try:
-            return _ROWS.validate_json(data)
+            return Questions(_ROWS.validate_json(data), state)
         except ValidationError as error:
             first = json.loads(error.json(include_url=False, include_input=False))[0]
             where = "".join(f" {part}:" for part in first["loc"])
             raise FileRefused(400, f"{self.name}:{where} {first['msg']}") from None
 
-    def _bytes(self) -> bytes:
-        """Returns the bytes of the file, but at most one more than a file may have. Does not follow a link,
-        and does not wait for a pipe."""
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        """Context manager: yields a descriptor of the file. Does not follow a link, and does not wait for a
+        pipe. Raises FileRefused if the file is not a regular one, or for an OSError in the block."""
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        number = os.open(self.path, flags)
         try:
-            if not stat.S_ISREG(os.fstat(number).st_mode):
-                raise FileRefused(403, f"{self.name}: is not a regular file")
-            with os.fdopen(number, "rb", closefd=False) as file:
-                return file.read(LARGEST_BODY + 1)
-        finally:
-            os.close(number)
+            number = os.open(self.path, flags)
+            try:
+                if not stat.S_ISREG(os.fstat(number).st_mode):
+                    raise FileRefused(403, f"{self.name}: is not a regular file")
+                yield number
+            finally:
+                os.close(number)
+        except OSError as error:
+            status, text = _ERRORS.get(error.errno or 0, (503, str(error.strerror)))
+            raise FileRefused(status, f"{self.name:.300}: {text}") from error
 
-    def finish(self, results: Sequence[dict[str, Any]]) -> None:
+    def finish(self, results: Sequence[dict[str, Any]], state: FileState) -> str:
         """Writes the file with the results atomically, and removes the file with the questions, as Agent0's
-        service does. Raises InfrastructureError if one of these fails; then there is no file with results."""
+        service does. `state` is that of the questions that were read.
+
+        Returns an empty string, or, if the file with the questions cannot be removed, a warning; the results
+        are then stored nevertheless. Raises InfrastructureError if the results cannot be stored, and
+        FileRefused if the file with the questions has changed since it was read. In both cases there is no
+        file with results, and the questions remain.
+        """
         try:
             write_whole(self.results, json.dumps(results, indent=4).encode())
-            try:
-                self.path.unlink(missing_ok=True)
-            except OSError:
-                self.results.unlink(missing_ok=True)
-                raise
         except OSError as error:
             text = f"{self.results_name}: the results cannot be stored: {error.strerror}"
             raise InfrastructureError(text) from error
+        try:
+            changed = self._changed(state)  # as late as possible, because the removal follows
+            if not changed:
+                self.path.unlink(missing_ok=True)
+        except OSError as error:
+            return f"{self.name} cannot be removed: {error.strerror}"
+        if changed:
+            self._remove_results()
+            text = "has changed while its questions were answered, so the results are dropped; ask again"
+            raise FileRefused(409, f"{self.name}: {text}")
+        return ""
+
+    def _changed(self, state: FileState) -> bool:
+        """Returns whether the file with the questions is another one than that of `state`. A file that is
+        gone has not changed: no client waits for other results."""
+        try:
+            return _state(os.lstat(self.path)) != state
+        except FileNotFoundError:
+            return False
+
+
+def _state(status: os.stat_result) -> FileState:
+    return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
 
 
 class RowFiles:
@@ -156,6 +212,9 @@ class RowFiles:
         if name.count(SUFFIX) != 1 or not name.endswith(SUFFIX) or "\0" in name:
             text = f"name={name!r:.300}: a name must end in {SUFFIX}, and have it nowhere else"
             raise FileRefused(400, text)
+        if name.endswith(_RESULTS_SUFFIX):
+            text = f"name={name!r:.300}: a name must not end in {_RESULTS_SUFFIX}, as those of results do"
+            raise FileRefused(400, text)
         path = self._folder / name
         try:
             folder = path.parent.resolve()
@@ -168,4 +227,4 @@ class RowFiles:
 
 
 def _results_name(name: str) -> str:
-    return f"{name.removesuffix(SUFFIX)}_results{SUFFIX}"
+    return name.removesuffix(SUFFIX) + _RESULTS_SUFFIX

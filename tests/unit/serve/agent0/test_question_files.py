@@ -4,12 +4,14 @@ real files."""
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import io
 import json
 import os
+import tempfile
 import threading
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from starlette.routing import Route
 
 from air.errors import ConfigError
 from air.serve.evaluate.files_protocol import QuestionFiles, result
-from air.serve.evaluate.row_files import Row, RowFiles
+from air.serve.evaluate.row_files import Questions, Row, RowFile, RowFiles
 from air.serve.evaluate.server import Evaluate, EvaluateServer, opened
 from air.serve.evaluate.settings import EvaluateConfig
 from air.serve.http.app import application
@@ -50,6 +52,7 @@ class Service:
     folder: Path
     server: EvaluateServer
     http: httpx.AsyncClient
+    log: io.StringIO
 
     def write(self, rows: Any = ROWS, name: str = "temp_0_1_2.json") -> Path:
         path = self.folder / name
@@ -61,16 +64,20 @@ class Service:
 
 
 @asynccontextmanager
-async def service(tmp_path: Path, url: str, **settings: Any) -> AsyncIterator[Service]:
+async def service(
+    tmp_path: Path, url: str, files: Callable[[Path], RowFiles] = RowFiles, **settings: Any
+) -> AsyncIterator[Service]:
     folder = tmp_path / "temp_results"
     folder.mkdir(exist_ok=True)
     config = EvaluateConfig(model=url, model_name="m", files=folder, **settings)
+    log = io.StringIO()
     async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(opened(config, Metrics(), Log(io.StringIO())))
+        server = await stack.enter_async_context(opened(config, Metrics(), Log(log)))
+        server = dataclasses.replace(server, files=files(folder))
         app = application(server, [Evaluate(server), QuestionFiles(server)])
         address = await stack.enter_async_context(running(app))
         client = httpx.AsyncClient(base_url=address, timeout=300)
-        yield Service(folder, server, await stack.enter_async_context(client))
+        yield Service(folder, server, await stack.enter_async_context(client), log)
 
 
 @pytest.fixture
@@ -212,6 +219,7 @@ async def test_names_that_lead_out_of_the_folder_are_refused(served: Service) ->
         ("x.txt", 400, "must end in .json"),
         ("", 400, "must end in .json"),
         ("x.json.json", 400, "nowhere else"),
+        ("x_results.json", 400, "must not end in _results.json"),
         ("x\0.json", 400, "must end in .json"),
         ("x" * 300 + ".json", 400, "name is too long"),
     ]:
@@ -269,12 +277,150 @@ async def test_a_failure_of_the_model_is_no_score(tmp_path: Path) -> None:
         assert (await served.hello(path)).status_code == 200  # no question is for the model
 
 
-async def test_results_that_cannot_be_stored_are_an_error(served: Service) -> None:
-    path = served.write(ROWS[1:2])
-    results_of(path).mkdir()
-    response = await served.hello(path)
-    assert response.status_code == 503
-    assert path.exists()
+class Gate:
+    """A model that answers only after `go`."""
+
+    def __init__(self) -> None:
+        self.asked, self.go = threading.Event(), threading.Event()
+
+    def __call__(self, messages: Sequence[Any]) -> str:
+        self.asked.set()
+        self.go.wait()
+        return solved(messages)
+
+
+@asynccontextmanager
+async def request_in_progress(
+    tmp_path: Path, **settings: Any
+) -> AsyncIterator[tuple[Service, Path, Callable[[], Any]]]:
+    """Yields a service whose model has been asked a question, the file of the question, and a function that
+    lets the model answer and returns the response."""
+    gate = Gate()
+    with ScriptedServer(gate) as model:
+        async with service(tmp_path, model.url, k=1, **settings) as served:
+            path = served.write()
+            request = asyncio.create_task(served.hello(path.name))
+            await until(gate.asked.is_set)
+
+            async def response() -> httpx.Response:
+                gate.go.set()
+                return await request
+
+            try:
+                yield served, path, response
+            finally:
+                gate.go.set()
+
+
+async def test_results_that_cannot_be_stored_are_an_error(tmp_path: Path) -> None:
+    async with request_in_progress(tmp_path) as (served, path, response):
+        results_of(path).mkdir()
+        reply = await response()
+        assert reply.status_code == 503
+        assert reply.json()["error"].startswith(
+            f"{results_of(path).name}: the results cannot be stored"
+        )
+        assert sorted(served.folder.iterdir()) == [path, results_of(path)]
+
+
+async def test_older_results_that_cannot_be_removed_are_an_error(tmp_path: Path) -> None:
+    """The model, which cannot be reached, is not even asked."""
+    async with service(tmp_path, "http://127.0.0.1:9/v1", k=1) as served:
+        path = served.write()
+        results_of(path).mkdir()
+        response = await served.hello(path.name)
+        assert response.status_code == 503
+        problem = f"{results_of(path).name}: the results cannot be removed"
+        assert response.json()["error"].startswith(problem)
+        assert path.exists()
+
+
+async def test_a_request_for_results_removes_nothing(served: Service) -> None:
+    """`x_results.json` can be the results of `x.json`, and must not become a file with questions."""
+    path = served.write(name="x_results.json")
+    second = served.write(name="x_results_results.json")
+    for one in (path, second):
+        assert (await served.hello(one)).status_code == 400
+    assert sorted(served.folder.iterdir()) == [path, second]
+
+
+NEW = [{"question": "What is 2 + 9?", "answer": "11"}]
+
+
+async def test_a_file_that_is_replaced_meanwhile_stays(tmp_path: Path) -> None:
+    """Neither its questions are lost, nor are the scores of the old ones taken for theirs."""
+    async with request_in_progress(tmp_path) as (served, path, response):
+        served.write(NEW, "new.json").replace(path)
+        reply = await response()
+        assert reply.status_code == 409
+        assert reply.json()["error"].startswith(f"{path.name}: has changed")
+        assert list(served.folder.iterdir()) == [path]
+        assert (await served.hello(path)).status_code == 200
+        (row,) = json.loads(results_of(path).read_text())
+        assert row["question"] == NEW[0]["question"]
+
+
+async def test_a_file_that_is_gone_meanwhile_has_results(tmp_path: Path) -> None:
+    async with request_in_progress(tmp_path) as (_, path, response):
+        path.unlink()
+        assert (await response()).status_code == 200
+        assert len(json.loads(results_of(path).read_text())) == 3
+
+
+@contextmanager
+def ordinary_user() -> Iterator[None]:
+    """If this process is root's, lets it have the rights of another user only during the block."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user can enter, unlike `tmp_path`."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can create a file of another user")
+async def test_results_stay_if_the_questions_cannot_be_removed(open_folder: Path) -> None:
+    with ScriptedServer(solved) as model:
+        async with service(open_folder, model.url, k=1) as served:
+            # With the sticky bit, each user can remove only their own files.
+            served.folder.chmod(0o1777)
+            path = served.write()
+            first = served.write(name="first.json")  # so that air has imported what it needs
+            assert (await served.hello(first)).status_code == 200
+            with ordinary_user():
+                response = await served.hello(path)
+            assert response.status_code == 200
+            warning = f"{path} cannot be removed: Operation not permitted"
+            assert response.json()["message"].endswith(f"{results_of(path)}. {warning}.")
+            assert [
+                line["text"]
+                for line in map(json.loads, served.log.getvalue().splitlines())
+                if line["event"] == "warning"
+            ] == [warning]
+            assert path.exists()
+            assert len(json.loads(results_of(path).read_text())) == 3
+
+
+async def test_a_file_that_the_server_may_not_read_is_forbidden(open_folder: Path) -> None:
+    with ScriptedServer(solved) as model:
+        async with service(open_folder, model.url, k=1) as served:
+            path = served.write()
+            path.chmod(0)
+            assert (await served.hello("absent.json")).status_code == 404  # air has imported all
+            with ordinary_user():
+                response = await served.hello(path.name)
+            assert response.status_code == 403
+            assert response.json()["error"].startswith(f"{path.name}: the server may not read it")
 
 
 async def test_a_question_that_is_too_long_has_no_answers(served: Service) -> None:
@@ -294,6 +440,7 @@ async def test_web_pages_and_heads_are_refused(served: Service) -> None:
     site = "http://example.com"
     for headers in (
         {"sec-fetch-site": "cross-site"},  # of an image, which has no `Origin`
+        {"sec-fetch-site": "same-site"},  # of any other port of this machine
         {"sec-fetch-site": "new"},
         {"user-agent": BROWSER},  # which does not say for which page
         {"user-agent": BROWSER, "host": "0.0.0.0"},
@@ -318,18 +465,6 @@ async def test_the_token_is_required(tmp_path: Path) -> None:
             page = {"sec-fetch-site": "cross-site", **key}
             assert (await served.hello(path, headers=page)).status_code == 403
             assert (await served.hello(path, headers=key)).status_code == 200
-
-
-class Gate:
-    """A model that answers only after `go`."""
-
-    def __init__(self) -> None:
-        self.asked, self.go = threading.Event(), threading.Event()
-
-    def __call__(self, messages: Sequence[Any]) -> str:
-        self.asked.set()
-        self.go.wait()
-        return solved(messages)
 
 
 async def test_only_one_request_at_a_time_has_a_file(tmp_path: Path) -> None:
@@ -371,16 +506,71 @@ async def test_a_client_that_leaves_gets_no_results(tmp_path: Path) -> None:
             assert (await served.hello(first)).status_code == 200
 
 
+class SlowFile(RowFile):
+    """A file whose first reading lasts until `go`, as on a slow disk."""
+
+    began, go = threading.Event(), threading.Event()
+
+    def read(self) -> Questions:
+        if not self.began.is_set():
+            self.began.set()
+            self.go.wait()
+        return super().read()
+
+
+class SlowFiles(RowFiles):
+    @contextmanager
+    def claimed(self, name: str) -> Iterator[RowFile]:
+        with super().claimed(name) as file:
+            yield SlowFile(file.name, file.path, file.results)
+
+
+async def test_a_file_is_in_use_until_its_reading_has_ended(tmp_path: Path) -> None:
+    """A thread that still reads for a client that has left must not meet the next request's files."""
+    SlowFile.began.clear()
+    SlowFile.go.clear()
+    with ScriptedServer(solved) as model:
+        async with service(tmp_path, model.url, SlowFiles, k=1) as served:
+            path = served.write()
+            try:
+                request = asyncio.create_task(served.hello(path))
+                await until(SlowFile.began.is_set)
+                request.cancel()
+                await asyncio.gather(request, return_exceptions=True)
+                for _ in range(20):  # meanwhile the server learns that the client has left
+                    assert (await served.hello("absent.json")).status_code == 404
+                assert (await served.hello(path)).status_code == 409
+            finally:
+                SlowFile.go.set()
+            await until(lambda: served.server.queue.running == 0)
+            assert (await served.hello(path)).status_code == 200
+
+
+async def test_older_results_are_removed_before_the_request_waits(tmp_path: Path) -> None:
+    async with request_in_progress(tmp_path, max_requests=1) as (served, path, response):
+        waiting = served.write(name="waiting.json")
+        results_of(waiting).write_text("[]")
+        queued = asyncio.create_task(served.hello(waiting))
+        await until(lambda: not results_of(waiting).exists())
+        assert (await served.hello(waiting)).status_code == 409
+        assert (await response()).status_code == 200
+        assert (await queued).status_code == 200
+        results_of(path).write_text("[]")
+        assert (await served.hello(path)).status_code == 404  # the questions are gone
+        assert results_of(path).read_text() == "[]"
+
+
 async def test_the_results_are_never_half_written(served: Service) -> None:
     """Another program that reads as fast as it can sees no file, or a whole one."""
     rows = [{"question": "", "answer": "x" * 2000}] * MOST_TASKS
-    path, seen = served.folder / "x.json", set[int]()
+    path, seen, sizes = served.folder / "x.json", list[int](), set[int]()
     done = threading.Event()
 
     def reader() -> None:
         while not done.is_set():
             try:
-                seen.add(len(json.loads(results_of(path).read_text())))
+                sizes.add(len(json.loads(results_of(path).read_text())))
+                seen.append(1)
             except FileNotFoundError:
                 continue
 
@@ -389,10 +579,12 @@ async def test_the_results_are_never_half_written(served: Service) -> None:
         for _ in range(5):
             served.write(rows, "x.json")
             assert (await served.hello(path)).status_code == 200
+            seen.clear()  # each time, the reader must see the new file
+            await until(lambda: seen or reading.done())
     finally:
         done.set()
         await reading
-    assert seen <= {MOST_TASKS}
+    assert sizes == {MOST_TASKS}
 
 
 def test_the_folder_must_be_usable(tmp_path: Path) -> None:
