@@ -94,8 +94,12 @@ def config() -> CoevolveConfig:
     side = {"model": "m", "run_files": ["configs/agent0/small_executor.toml"]}
     held_out = {"data": "x.jsonl"}
     random_arm = {"least": 0, "most": 1}
+    payment = {"reward": "published"}  # as in configs/agent0/small.toml
     return CoevolveConfig.model_validate(
-        {"proposer": side, "executor": side, "held_out": held_out, "generation": random_arm}
+        {
+            **{"proposer": side, "executor": side, "held_out": held_out},
+            **{"generation": random_arm, "payment": payment},
+        }
     )
 
 
