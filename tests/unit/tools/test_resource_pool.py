@@ -717,7 +717,7 @@ async def test_too_many_calls_that_hang_stop_the_run_and_lose_no_place(what: str
             await last.close()
     finally:
         go.set()
-    while tool_threads.abandoned_count((pool, what)):
+    while tool_threads.abandoned_count((pool, what)):  # noqa: ASYNC110 (they end soon)
         await asyncio.sleep(0.01)
     await all_places_are_free(pool)
 
