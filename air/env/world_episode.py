@@ -154,7 +154,7 @@ class WatchedWorld:
     async def close(self) -> dict[str, Any]:
         """Closes the world, and returns what its `close` returns. Closes it only once, even if the caller is
         cancelled meanwhile. If closing fails, returns {} and stores the error's message in `close_error`,
-        because the episode's rewards are final already."""
+        because the episode's rewards are final already; that of a UserCodeError also in `user_error`."""
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
         return await wait_shielded(self._closing)
@@ -163,6 +163,9 @@ class WatchedWorld:
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 return await self.world.close()
+        except UserCodeError as error:  # stops the run, and the episode's rewards stay
+            self.user_error = self.close_error = str(error)
+            return {}
         except (InfrastructureError, BoxEndedError, TimeoutError) as error:
             if self.box_end_reason:  # nothing is left that could end
                 return {}
@@ -345,10 +348,12 @@ class WorldEpisode(Episode):
         self._note(ends=False)
 
     async def abandon(self) -> None:
-        """Ends an episode, also a failed one: copies the world's `user_error` to this object, then closes the
-        world, even if the caller is cancelled meanwhile."""
-        self.user_error = self.world.user_error
-        await self.world.close()
+        """Ends an episode, also a failed one: closes the world, even if the caller is cancelled meanwhile,
+        and copies the world's `user_error` to this object."""
+        try:
+            await self.world.close()
+        finally:
+            self.user_error = self.world.user_error
 
     @property
     def rewards(self) -> dict[str, float]:

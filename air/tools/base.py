@@ -167,8 +167,8 @@ class Tool:
 
     @property
     def places(self) -> Pool | None:
-        """The semaphore that limits how many episodes in this process have a state of this tool at the same
-        time: `episodes`, or that of the tool's `ResourcePool`. None: no limit."""
+        """The semaphore that limits how many episodes have a state of this tool at the same time: `episodes`,
+        or that of the tool's `ResourcePool` in the current event loop. None: no limit."""
         return self.state.places if isinstance(self.state, ResourcePool) else self.episodes
 
     @property

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mappin
 from typing import Any, Self
 
 from air import json_schema
-from air.errors import InfrastructureError, UserCodeError
+from air.errors import HangingToolError, InfrastructureError, UserCodeError
 from air.tools import threads
 from air.tools.base import Reply, Tool, ToolError, ToolResult
 from air.tools.resource_pool import ResourcePool
@@ -99,7 +99,9 @@ class OpenTools:
     async def close(self) -> None:
         """Ends the episode: closes the tools' states, and gives back the episode's places in `pools`. A
         second call does nothing. Raises InfrastructureError if a state could not be closed because air or the
-        machine failed. If the call is cancelled, all states are closed before CancelledError is raised."""
+        machine failed, and HangingToolError if so many objects of a `ResourcePool` hang that this one could
+        not be reset or closed. If the call is cancelled, all states are closed before CancelledError is
+        raised."""
         if self._closed:
             return
         self._closed = True
@@ -110,7 +112,7 @@ class OpenTools:
                 self.pools.pop().release()
 
     async def _close_states(self) -> None:
-        failures: list[InfrastructureError] = []
+        failures: list[InfrastructureError | HangingToolError] = []
         cancelled: asyncio.CancelledError | None = None
         for close in (self._wait_for_late, *map(self._closing, reversed(self.states))):
             try:
@@ -122,7 +124,7 @@ class OpenTools:
                     cancelled = error
                 else:  # the state's own, such as of a connection that it lost
                     _LOG.warning("a tool's state could not be closed", exc_info=True)
-            except InfrastructureError as error:
+            except (InfrastructureError, HangingToolError) as error:
                 failures.append(error)
             except Exception:
                 # Broad on purpose: the code of a tool may raise any exception. An agent can cause it, so

@@ -5,13 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import concurrent.futures
 import functools
 import inspect
-import logging
 import math
 import os
-import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
@@ -19,35 +16,40 @@ from typing import Any
 
 from air.aio import wait_shielded
 from air.errors import AirError, ConfigError, InfrastructureError, UsageError, UserCodeError
-from air.tools import threads
-from air.tools.shared_semaphore import Pool
-from air.tools.states import is_cancelled, make_state
+from air.tools.pooled_object import PooledObject, close_in_threads, error_text
+from air.tools.shared_semaphore import Pool, new_number
+from air.tools.states import make_state
 
-_LOG = logging.getLogger(__name__)
 _GRACE = 10.0
 """The maximum time, in seconds, for which a cancelled episode waits until a factory that runs in a thread has
 ended, so that the new object can be closed."""
-_UNCLOSED = "%s: a %s was not closed, because its event loop does not run"
 _pools: weakref.WeakSet[ResourcePool] = weakref.WeakSet()
 
 
 @dataclass(eq=False)
-class _Resource:
-    """An object of a pool that is not closed yet. `loop` is the event loop in which it was made, the only one
-    in which it is used. `uses` is the number of episodes that have borrowed it."""
+class _LoopState:
+    """What a pool keeps for one event loop. It is changed only in this loop."""
 
-    value: Any
-    loop: asyncio.AbstractEventLoop
-    uses: int = 0
-    is_ending: bool = False
-    """Whether the object must not be borrowed, because it is being closed."""
-    ended: concurrent.futures.Future[None] = field(default_factory=concurrent.futures.Future)
-    """Is done when the object is closed."""
+    places: Pool
+    """The semaphore that limits how many episodes borrow an object. An episode holds a place from before
+    `borrow` until after `give_back`."""
+    idle: list[PooledObject] = field(default_factory=list)
+    """The objects that no episode borrows, the one that was used last at the end. Each occupies a place that
+    is free, so there are at most as many objects as places. The exceptions: an object whose factory exceeded
+    its time limit is closed when it is made, and an object whose `close` failed may still exist."""
+    objects: dict[int, PooledObject] = field(default_factory=dict)
+    """All objects that are not closed, by the `id` of the value."""
+    end: AsyncGenerator[None] | None = None
+    """The async generator whose end closes the objects (see `_until_end`)."""
+
+    def has(self, resource: PooledObject) -> bool:
+        """Returns whether the object is not closed."""
+        return self.objects.get(id(resource.value)) is resource
 
 
 class ResourcePool:
-    """A pool of at most `size` expensive objects, such as browser processes, that the episodes of this
-    process borrow one after the other. Use it as the `state` of tools:
+    """A pool of expensive objects, such as browser processes, that episodes borrow one after the other. Use
+    it as the `state` of tools:
 
         browsers = ResourcePool(Browser, size=4)
 
@@ -56,6 +58,9 @@ class ResourcePool:
 
     All tools of an episode with the same pool share one object. An episode waits at its start for a place,
     in the order of arrival, and makes an object if no idle one is left.
+
+    There are at most `size` objects in each event loop of this process. Objects are used only in the loop in
+    which they were made. air plays all episodes of a process in one loop.
 
     `factory` makes an object. It gets no argument. The object has these methods, sync or async:
 
@@ -73,9 +78,8 @@ class ResourcePool:
     episode's result. A failure of `begin` is an infrastructure error only for a new object; an old object is
     replaced.
 
-    An object is used in one event loop only, and closed at this loop's end, as `asyncio.run` ends it. If an
-    episode in another loop finds no other place, an idle object of the first loop is closed for it. Objects
-    of a loop that was not ended this way are closed at the end of the process, if their `close` is not async.
+    The objects of an event loop are closed at its end, as `asyncio.run` ends it. Objects of a loop that was
+    not ended this way are closed at the end of the process, if their `close` is not async.
 
     Raises ConfigError if an argument is invalid, or if `factory` is a class without the method `reset`.
     """
@@ -91,24 +95,15 @@ class ResourcePool:
     ) -> None:
         self.name = f"ResourcePool({getattr(factory, '__name__', None) or type(factory).__name__})"
         self.factory, self.reset, self.most_uses, self.seconds = factory, reset, most_uses, seconds
-        self._check(size)
-        self.places = Pool(size)
-        """The semaphore that limits how many episodes borrow an object. An episode holds a place from before
-        `borrow` until after `give_back`."""
-        self._slots: list[_Resource | None] = [None] * size
-        """One entry for each place that no episode holds: an idle object, or None. So there are never more
-        objects than places, except those whose factory exceeded its time limit until they are closed."""
-        self._alive: set[_Resource] = set()
-        """All objects whose `close` has not been called."""
-        self._borrowed: dict[int, _Resource] = {}
-        """The objects that episodes hold, by the `id` of the object."""
-        self._ends: dict[asyncio.AbstractEventLoop, AsyncGenerator[None]] = {}
-        self._closing: set[asyncio.Task[None]] = set()
-        self._lock = threading.Lock()
-        self._process = os.getpid()
+        self.size = size
+        self._check()
+        self._number = new_number()
+        self._states: dict[tuple[int, asyncio.AbstractEventLoop], _LoopState] = {}
+        """The state of each event loop, by the process's id and the loop: a process that `os.fork` made
+        begins anew, and leaves the objects to its parent."""
         _pools.add(self)
 
-    def _check(self, size: int) -> None:
+    def _check(self) -> None:
         if not callable(self.factory):
             message, remedy = f"{self.factory!r:.80} is no factory", "give a class or a function"
             raise ConfigError(message, where="ResourcePool", remedy=remedy)
@@ -120,11 +115,12 @@ class ResourcePool:
             raise ConfigError(message, where=self.name, remedy=remedy) from None
         except ValueError:  # a builtin without a known signature
             pass
-        counts = {"size": size, "most_uses": 1 if self.most_uses is None else self.most_uses}
+        counts = {"size": self.size, "most_uses": 1 if self.most_uses is None else self.most_uses}
         for key, count in counts.items():
             if type(count) is not int or count < 1:
                 raise ConfigError(f"{key} must be a positive integer", where=self.name)
-        if not 0 < self.seconds < math.inf:
+        is_number = isinstance(self.seconds, int | float) and type(self.seconds) is not bool
+        if not (is_number and 0 < self.seconds < math.inf):
             raise ConfigError("seconds must be a positive number", where=self.name)
         if self.reset is not None and not callable(self.reset):
             raise ConfigError("reset must be a function of the object", where=self.name)
@@ -138,247 +134,158 @@ class ResourcePool:
             )
             raise error(f"{name} has no method `reset`", where=self.name, remedy=remedy)
 
+    @property
+    def places(self) -> Pool:
+        """The semaphore that limits how many episodes in the current event loop borrow an object. Its number
+        is the same in all loops."""
+        return self._here().places
+
+    def _here(self) -> _LoopState:
+        """Returns the state of the current event loop, and makes it at the first use."""
+        key = os.getpid(), asyncio.get_running_loop()
+        if key not in self._states:
+            for other, state in list(self._states.items()):
+                if other[1].is_closed() and not state.objects:
+                    self._states.pop(other, None)
+            self._states[key] = _LoopState(Pool(self.size, self._number))
+        return self._states[key]
+
     async def borrow(self, context: Any, name: str, seconds: float) -> Any:
         """Returns an object for the episode that `context`, a `ToolContext`, describes. The caller holds a
         place in `places`, and returns the object with `give_back` before the place. A new object is made for
-        the tool `name` within `seconds`.
+        the tool `name` within `seconds`. An old object whose `begin` fails is closed before.
 
-        Raises InfrastructureError if no object can be made, or not in time, and UserCodeError if a new object
-        cannot be reset or is already in the pool."""
-        loop = asyncio.get_running_loop()
-        resource = self._take(loop)
+        Raises InfrastructureError if no object can be made or prepared, or not in time. Raises UserCodeError
+        if a new object cannot be reset or is already in the pool, and HangingToolError if so many earlier
+        calls of the factory or a method still run that no further call can begin. An AirError of the factory,
+        or of `begin` of a new object, is raised unchanged."""
+        here = self._here()
+        resource = here.idle.pop() if here.idle else None
         try:
             if resource is not None:
-                is_here = resource.loop is loop and not resource.is_ending
-                if not is_here or await self._failure_of_begin(resource, context) is not None:
-                    await self._close(resource)
+                is_ending = resource.ending is not None
+                if is_ending or await self._failure_of_begin(resource, context) is not None:
+                    await self._close(here, resource)
                     resource = None
             if resource is None:
-                resource = await self._new(name, seconds)
-                await self._begin_new(resource, context)
+                resource = await self._new(here, name, seconds)
+                if (error := await self._failure_of_begin(resource, context)) is not None:
+                    raise error
         except BaseException:  # cancellation too
-            try:
-                if resource is not None:
-                    await wait_shielded(self._close(resource))
-            finally:
-                self._put(None)
+            if resource is not None:
+                await self._close(here, resource)
             raise
         resource.uses += 1
-        self._borrowed[id(resource.value)] = resource
         return resource.value
 
     async def give_back(self, value: Any, *, may_reuse: bool) -> None:
         """Ends an episode's use of the object `value`: resets it for the next episode, or closes it. If not
         `may_reuse`, it is always closed. Failures are logged. If the call is cancelled, the object is closed
-        before CancelledError is raised."""
-        resource = self._borrowed.pop(id(value))
+        before CancelledError is raised.
+
+        Raises HangingToolError if so many earlier calls of `reset` or `close` still run that no further call
+        can begin, and InfrastructureError if this machine cannot start a thread."""
+        here = self._here()
+        resource = here.objects.get(id(value))
+        if resource is None:  # it was closed at the end of its event loop
+            return
         is_used_up = self.most_uses is not None and resource.uses >= self.most_uses
         is_clean = False
         try:
-            is_here = resource.loop is asyncio.get_running_loop() and resource in self._alive
-            if may_reuse and is_here and not is_used_up:
+            if may_reuse and not is_used_up and resource.ending is None:
                 reset = value.reset if self.reset is None else functools.partial(self.reset, value)
-                is_clean = await self._failure(resource, "reset", reset) is None
+                is_clean = await resource.failure("reset", reset) is None
         finally:
-            try:
-                if not is_clean:
-                    await wait_shielded(self._close(resource))
-            finally:
-                self._put(resource if is_clean else None)
+            if is_clean and resource.ending is None:
+                here.idle.append(resource)
+            else:
+                await self._close(here, resource)
 
     async def close(self) -> None:
-        """Closes all idle objects, also those of other event loops. Failures are logged. The pool can be used
-        further: the next episode makes a new object."""
-        with self._lock:
-            idle = [one for one in self._slots if one is not None]
-        await self._end(idle)
+        """Closes all idle objects of the current event loop. Until they are closed, they keep their places.
+        Failures are logged. The pool can be used further: the next episode makes a new object. Raises
+        HangingToolError and InfrastructureError as `give_back` does."""
+        here = self._here()
+        try:
+            await self._close(here, *here.idle)
+        finally:
+            here.idle = list(filter(here.has, here.idle))
 
-    async def _end(self, resources: list[_Resource]) -> None:
-        """Closes objects that may be idle. Until they are closed, they keep their places, so that no episode
-        makes an object beyond the pool's size."""
-        with self._lock:
-            for one in resources:
-                one.is_ending = True
-        await asyncio.gather(*map(self._close, resources))
-        with self._lock:
-            self._slots = [None if one in resources else one for one in self._slots]
-
-    def _take(self, loop: asyncio.AbstractEventLoop) -> _Resource | None:
-        """Removes the best entry of `_slots` and returns it: an idle object of `loop`, the one that was used
-        last, else None (a new object can be made), else an idle object of another loop."""
-
-        def rank(number: int) -> int:
-            one = self._slots[number]
-            return 1 if one is None else 2 * (one.loop is loop and not one.is_ending)
-
-        with self._lock:
-            return self._slots.pop(max(reversed(range(len(self._slots))), key=rank))
-
-    def _put(self, resource: _Resource | None) -> None:
-        with self._lock:
-            self._slots.append(resource)
-
-    async def _new(self, name: str, seconds: float) -> _Resource:
+    async def _new(self, here: _LoopState, name: str, seconds: float) -> PooledObject:
         """Makes an object (see `borrow`), which will be closed at the end of the current event loop."""
-        loop = asyncio.get_running_loop()
-        for ended in [one for one in list(self._ends) if one.is_closed()]:
-            self._ends.pop(ended, None)
-        if loop not in self._ends:
-            self._ends[loop] = self._until_end(loop)
-            await anext(self._ends[loop])
+        if here.end is None:
+            here.end = self._until_end(here)
+            await anext(here.end)
 
         async def close(value: Any) -> None:
-            await self._close(self._added(value, loop))
+            await self._close(here, self._added(here, value))
 
         value = await make_state(self.factory, (), name, seconds, close=close, grace=_GRACE)
-        resource = self._added(value, loop)
+        resource = self._added(here, value)
         try:
             self._check_reset(value, type(value).__name__, UserCodeError)
         except UserCodeError:
-            await wait_shielded(self._close(resource))
+            await self._close(here, resource)
             raise
         return resource
 
-    def _added(self, value: Any, loop: asyncio.AbstractEventLoop) -> _Resource:
-        with self._lock:
-            if any(one.value is value for one in self._alive):
-                message, remedy = "the factory returned the same object twice", "make a new one"
-                raise UserCodeError(message, where=self.name, remedy=remedy)
-            resource = _Resource(value, loop)
-            self._alive.add(resource)
+    def _added(self, here: _LoopState, value: Any) -> PooledObject:
+        if any(id(value) in state.objects for state in list(self._states.values())):
+            message, remedy = "the factory returned the same object twice", "make a new one"
+            raise UserCodeError(message, where=self.name, remedy=remedy)
+        resource = here.objects[id(value)] = PooledObject(value, self, self.name, self.seconds)
         return resource
 
-    async def _until_end(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[None]:
-        """Yields once, and closes the objects of the event loop `loop` at its end: `asyncio.run` closes the
+    async def _until_end(self, here: _LoopState) -> AsyncGenerator[None]:
+        """Yields once, and closes the objects of the current event loop at its end: `asyncio.run` closes the
         open async generators of a loop after it has cancelled the loop's tasks."""
+        process = os.getpid()
         try:
             yield
         finally:
-            self._ends.pop(loop, None)
-            with self._lock:
-                remaining = [one for one in self._alive if one.loop is loop]
-            await self._end(remaining)
+            here.end = None
+            if os.getpid() == process:
+                await self._close(here, *here.objects.values())
 
-    async def _begin_new(self, resource: _Resource, context: Any) -> None:
-        error = await self._failure_of_begin(resource, context)
-        if isinstance(error, AirError):
-            raise error
-        if error is not None:
-            message = f"{self.name}: `begin` of a new {_type(resource)} failed: {_text(error)}"
-            raise InfrastructureError(message) from error
-
-    async def _failure_of_begin(self, resource: _Resource, context: Any) -> BaseException | None:
+    async def _failure_of_begin(self, resource: PooledObject, context: Any) -> AirError | None:
+        """Prepares an object for an episode. Returns the error that a failure means if the object is new."""
         begin = getattr(resource.value, "begin", None)
         if not callable(begin):
             return None
-        return await self._failure(resource, "begin", functools.partial(begin, context))
+        error = await resource.failure("begin", functools.partial(begin, context))
+        if error is None or isinstance(error, AirError):
+            return error
+        message = f"{self.name}: `begin` of a new {resource.kind} failed: {error_text(error)}"
+        made = InfrastructureError(message)
+        made.__cause__ = error
+        return made
 
-    async def _close(self, resource: _Resource) -> None:
-        """Closes an object, in the event loop in which it was made if that is not closed. A failure is
-        logged."""
-        if resource.loop is asyncio.get_running_loop() or resource.loop.is_closed():
-            await self._close_here(resource)
-            return
-        try:
-            resource.loop.call_soon_threadsafe(self._start_close, resource)
-        except RuntimeError:  # the loop was closed meanwhile
-            await self._close_here(resource)
-            return
-        # The end of the other loop may close the object before.
-        limit = self.seconds + _GRACE
-        done, _ = await asyncio.wait([asyncio.wrap_future(resource.ended)], timeout=limit)
-        if not done:
-            _LOG.warning(_UNCLOSED, self.name, _type(resource))
+    async def _close(self, here: _LoopState, *resources: PooledObject) -> None:
+        """Closes objects at the same time, each only once, and waits until they are closed, also if the call
+        is cancelled. A close that was cancelled, or could not begin, is repeated. Failures are logged; raises
+        HangingToolError and InfrastructureError as `give_back` does."""
+        endings: list[asyncio.Task[None]] = []
+        for one in resources:
+            if one.ending is None or (one.ending.done() and here.has(one)):
+                one.ending = asyncio.get_running_loop().create_task(self._end(here, one))
+            endings.append(one.ending)
+        for outcome in await wait_shielded(asyncio.gather(*endings, return_exceptions=True)):
+            if outcome is not None:
+                raise outcome
 
-    def _start_close(self, resource: _Resource) -> None:
-        task = asyncio.get_running_loop().create_task(self._close_here(resource))
-        self._closing.add(task)  # an event loop holds only weak references to its tasks
-        task.add_done_callback(self._closing.discard)
-
-    async def _close_here(self, resource: _Resource) -> None:
-        """Closes an object in the current event loop, or waits for another call that does. If the call is
-        cancelled, a later call closes the object again."""
-        with self._lock:
-            is_mine = resource in self._alive
-            self._alive.discard(resource)
-        if not is_mine:
-            ended = asyncio.wrap_future(resource.ended)
-            await asyncio.wait([ended], timeout=self.seconds + _GRACE)
-            return
+    async def _end(self, here: _LoopState, resource: PooledObject) -> None:
         method = getattr(resource.value, "close", None)
-        try:
-            if callable(method):
-                await self._failure(resource, "close", method)
-        except BaseException:
-            with self._lock:
-                self._alive.add(resource)
-            raise
-        resource.ended.set_result(None)
-
-    async def _failure(
-        self, resource: _Resource, what: str, method: Callable[[], Any]
-    ) -> BaseException | None:
-        """Calls a method of an object, or a function for it, within the time limit `seconds`. Returns the
-        exception with which it failed, which is also logged; None if it succeeded."""
-        failure: BaseException | None = None
-        deadline = asyncio.timeout(self.seconds)
-        try:
-            async with deadline:
-                await self._call(what, method)
-        except asyncio.CancelledError as error:
-            if is_cancelled():
-                raise
-            failure = error  # the method's own, such as of a connection that it lost
-        except (Exception, BaseExceptionGroup, SystemExit) as error:
-            failure = error
-        if deadline.expired():
-            failure = TimeoutError(f"it took longer than {self.seconds:g} seconds")
-        if failure is not None:
-            message = "%s: `%s` of a %s failed, so the object is not used further: %s"
-            parts = self.name, what, _type(resource), _text(failure)
-            _LOG.warning(message, *parts, exc_info=failure)
-        return failure
-
-    async def _call(self, what: str, method: Callable[[], Any]) -> None:
-        if inspect.iscoroutinefunction(method):
-            await method()
-            return
-        owner, limit = (id(self), what), self.seconds
-        # The pool's size limits these threads. A wait for other threads would count towards the time limit.
-        work = await threads.start(method, owner, self.name, seconds=limit, urgent=True)
-        try:
-            outcome = await asyncio.shield(work.outcome)
-        finally:
-            if not work.outcome.done():
-                work.abandon()
-        if outcome.error is not None:
-            raise RuntimeError(_text(outcome.error)) from outcome.error
-        if inspect.isawaitable(outcome.value):
-            await outcome.value
+        if callable(method):
+            await resource.failure("close", method)
+        here.objects.pop(id(resource.value), None)
 
     def _close_at_exit(self) -> None:
         """Closes the objects whose event loop has ended without closing them."""
-        for resource in list(self._alive) if self._process == os.getpid() else ():
-            method = getattr(resource.value, "close", None)
-            if inspect.iscoroutinefunction(method):
-                _LOG.warning(_UNCLOSED, self.name, _type(resource))
-            elif callable(method):
-                try:
-                    method()
-                except Exception:  # the other objects are closed, whatever this one raises
-                    _LOG.warning("%s: `close` failed", self.name, exc_info=True)
-
-
-def _type(resource: _Resource) -> str:
-    return type(resource.value).__name__
-
-
-def _text(error: BaseException) -> str:
-    message = " ".join(str(error).split())
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+        own = [state for key, state in list(self._states.items()) if key[0] == os.getpid()]
+        close_in_threads([one for state in own for one in state.objects.values()], self.seconds)
 
 
 @atexit.register
 def _close_at_exit() -> None:
-    for pool in _pools:
+    for pool in list(_pools):
         pool._close_at_exit()

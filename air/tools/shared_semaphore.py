@@ -11,15 +11,20 @@ from collections import deque
 _numbers = itertools.count()
 
 
+def new_number() -> int:
+    """Returns a new number for a `Pool`."""
+    return next(_numbers)
+
+
 class Pool:
     """A semaphore that works across all event loops of this process. `size` callers can hold a place at the
     same time: `acquire` waits for a free place, and `release` gives the place back. Waiting callers get
-    places in the order in which they came."""
+    places in the order in which they came. `number` is a number of `new_number`; None: a new one."""
 
-    def __init__(self, size: int) -> None:
-        self.number = next(_numbers)
-        """A unique number. An episode that needs places in several pools acquires them in the order of these
-        numbers, which prevents deadlocks."""
+    def __init__(self, size: int, number: int | None = None) -> None:
+        self.number = new_number() if number is None else number
+        """A number, which only the pools of one `ResourcePool` in several loops share. An episode that needs
+        places in several pools acquires them in the order of these numbers, which prevents deadlocks."""
         self.size = self._free = size
         self._waiters: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
         self._lock = threading.Lock()

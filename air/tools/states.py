@@ -88,9 +88,7 @@ async def _from_thread(work: threads.ThreadCall, close: Close, grace: float) -> 
             else:
                 work.outcome.add_done_callback(lambda made: _discard(made, close))
         raise
-    if outcome.error is not None:
-        raise outcome.error
-    return await outcome.value if inspect.isawaitable(outcome.value) else outcome.value
+    return await outcome.result()
 
 
 def _discard(made: asyncio.Future[threads.CallOutcome], close: Close) -> None:
@@ -108,6 +106,6 @@ async def _close_unused(made: threads.CallOutcome, close: Close) -> None:
     if made.error is not None:
         return
     try:
-        await close(await made.value if inspect.isawaitable(made.value) else made.value)
+        await close(await made.result())
     except Exception:  # a user's state may raise anything; the episode has failed already
         _LOG.warning("a tool's state could not be closed", exc_info=True)

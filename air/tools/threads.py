@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import inspect
 import os
 import threading
 from collections import Counter
@@ -50,17 +51,25 @@ class CallOutcome:
     value: Any = None
     error: BaseException | None = None
 
+    async def result(self) -> Any:
+        """Returns the value, or the result of the value if that is awaitable. Raises the call's exception
+        unchanged; but an exception that would end or cancel the caller's task, such as SystemExit, as a
+        RuntimeError."""
+        if isinstance(self.error, Exception):
+            raise self.error
+        if self.error is not None:
+            message = f"{type(self.error).__name__}: {self.error}"
+            raise RuntimeError(message) from self.error
+        return await self.value if inspect.isawaitable(self.value) else self.value
+
 
 class ThreadCall:
     """A call of a tool that runs in a thread, or waits until the thread may start; `start` makes it. `owner`
     identifies the tool whose limit the thread counts towards, `name` is the tool's name, and `seconds` is the
-    call's time limit. If `is_urgent`, the call does not wait for the threads of other tools."""
+    call's time limit."""
 
-    def __init__(
-        self, owner: Hashable, name: str, seconds: float, threads: _Threads, *, is_urgent: bool
-    ) -> None:
+    def __init__(self, owner: Hashable, name: str, seconds: float, threads: _Threads) -> None:
         self.owner, self.name, self.seconds, self._threads = owner, name, seconds, threads
-        self.is_urgent = is_urgent
         self.loop = asyncio.get_running_loop()
         self.outcome: asyncio.Future[CallOutcome] = self.loop.create_future()
         """A future for the result of the call, in the event loop of the caller."""
@@ -160,7 +169,7 @@ class _Threads:
         remaining: list[ThreadCall] = []
         for call in self._waiting:
             hangs = abandoned[call.owner] >= MOST_OF_TOOL
-            is_free = call.is_urgent or total.total() - abandoned.total() < MOST_THREADS
+            is_free = total.total() - abandoned.total() < MOST_THREADS
             if not hangs and not (is_free and total[call.owner] < MOST_OF_TOOL):
                 remaining.append(call)
             elif _decide(call, not hangs) and not hangs:
@@ -203,16 +212,15 @@ async def start(
     *,
     seconds: float = 0.0,
     patience: float = _PATIENCE,
-    urgent: bool = False,
 ) -> ThreadCall:
     """Waits until the limits allow another thread, then starts a thread that calls `work`. `owner` identifies
     the tool whose limit the thread counts towards, and `name` is the tool's name. `seconds` is the time limit
-    after which the caller abandons the call; 0 if it has none. An `urgent` call does not wait for the threads
-    of other tools. Raises HangingToolError if all threads that the tool may have are abandoned. Also raises
-    it if no thread becomes free within `patience` seconds or the longest time limit of a running call,
-    whichever is longer. Raises InfrastructureError if this machine cannot start a thread."""
+    after which the caller abandons the call; 0 if it has none. Raises HangingToolError if all threads that
+    the tool may have are abandoned. Also raises it if no thread becomes free within `patience` seconds or the
+    longest time limit of a running call, whichever is longer. Raises InfrastructureError if this machine
+    cannot start a thread."""
     threads = _threads(os.getpid())
-    call = ThreadCall(owner, name, seconds, threads, is_urgent=urgent)
+    call = ThreadCall(owner, name, seconds, threads)
     await threads.admit(call, patience)
     context = contextvars.copy_context()
 

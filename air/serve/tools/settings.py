@@ -10,7 +10,7 @@ from air.actions import ActionFormat
 from air.errors import ConfigError
 from air.serve.http.settings import ListenConfig
 from air.serve.tools.tool_names import calling, load_named
-from air.tools import ToolSet
+from air.tools import ResourcePool, ToolSet
 
 KEY_ENV = "AIR_MODEL_KEY"
 """The name of the environment variable with the API key for the server at `model_url`, which runs the
@@ -90,11 +90,11 @@ class ToolsConfig(ListenConfig):
             )
         for tool in tools.tools.values():
             # Further trajectories would wait for a place as long as the earlier ones are open.
-            places = tool.places
-            if places is not None and places.size < self.max_sessions:
+            limit = tool.state if isinstance(tool.state, ResourcePool) else tool.episodes
+            if limit is not None and limit.size < self.max_sessions:
                 setting = "`pool_size`" if tool.episodes else "ResourcePool's size"
                 raise ConfigError(
-                    f"{self.max_sessions} are more than the {places.size} states that `{tool.name}` "
+                    f"{self.max_sessions} are more than the {limit.size} states that `{tool.name}` "
                     "may have at once",
                     where="--max-sessions",
                     remedy=f"give a lower number, or the tool's {setting} a higher value",

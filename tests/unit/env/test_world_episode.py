@@ -58,6 +58,9 @@ class Broken(Letters):
     async def step(self, action: Action) -> Step:
         raise self.error
 
+    async def close(self) -> dict[str, Any]:
+        raise self.error
+
 
 @pytest.mark.parametrize("kind", [RewardTermError, HangingToolError])
 async def test_an_error_in_code_of_the_user_is_noted_so_that_the_run_stops(
@@ -70,6 +73,10 @@ async def test_an_error_in_code_of_the_user_is_noted_so_that_the_run_stops(
     with pytest.raises(kind):
         await stepping.step(Action())
     assert resetting.user_error == stepping.user_error == "tool x: it hangs"
+    closing = WatchedWorld(Broken(error))
+    for _ in range(2):  # the episode's rewards stay, so the error is not raised
+        assert await closing.close() == {}
+    assert closing.user_error == closing.close_error == "tool x: it hangs"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import gc
+import math
 import os
 import signal
 import subprocess
@@ -20,7 +21,13 @@ from typing import Any
 import pytest
 
 from air.config import plugin
-from air.errors import BoxDiedError, ConfigError, InfrastructureError, UserCodeError
+from air.errors import (
+    BoxDiedError,
+    ConfigError,
+    HangingToolError,
+    InfrastructureError,
+    UserCodeError,
+)
 from air.tools import ResourcePool, Tool, ToolContext, ToolSet, tool
 from air.tools import threads as tool_threads
 
@@ -207,7 +214,15 @@ def broken_resets() -> Iterator[Any]:
         for soon in (False, True):
             kind = f"{type(error).__name__}{' soon' if soon else ''}"
             yield pytest.param(raising(error, soon=soon), id=kind)
-    yield from (hang_soon, hang_in_spite_of_cancellation, hang)
+    yield from HANGS
+
+
+HANGS = (hang_soon, hang_in_spite_of_cancellation, hang)
+
+
+def limit(method: Callable[[Any], Any]) -> float:
+    """A time limit that only methods exceed that hang."""
+    return 0.5 if method in HANGS else 300
 
 
 @pytest.mark.parametrize("reset", broken_resets())
@@ -215,7 +230,7 @@ async def test_an_object_that_cannot_be_reset_is_replaced_and_the_episode_stays_
     reset: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     maker = Maker()
-    pool = ResourcePool(maker, 1, reset=reset, seconds=0.5)
+    pool = ResourcePool(maker, 1, reset=reset, seconds=limit(reset))
     tools = ToolSet(tools_of(pool))
     assert [await episode(tools, page) for page in "ab"] == ["['a']", "['b']"]
     assert maker.closed == [1, 1]
@@ -231,7 +246,7 @@ async def test_an_object_that_does_not_close_keeps_no_place(
         def close(self) -> Any:
             return close(self)
 
-    pool = ResourcePool(Maker(Stuck), 1, most_uses=1, seconds=0.5)
+    pool = ResourcePool(Maker(Stuck), 1, most_uses=1, seconds=limit(close))
     tools = ToolSet(tools_of(pool))
     assert [await episode(tools, page) for page in "ab"] == ["['a']", "['b']"]
     assert "ResourcePool(Maker): `close` of a Stuck failed" in caplog.text
@@ -376,6 +391,33 @@ async def test_a_new_object_that_cannot_be_prepared_is_an_infrastructure_error()
     assert maker.closed == [1, 1]
 
 
+@pytest.mark.parametrize("error", [ConfigError("no level"), UserCodeError("no level")])
+@pytest.mark.parametrize("soon", [False, True])
+@pytest.mark.parametrize("where", ["begin", "factory"])
+async def test_an_error_of_the_users_code_or_input_is_raised_unchanged(
+    where: str, soon: bool, error: Exception
+) -> None:
+    class Level(Browser):
+        def begin(self, context: ToolContext) -> Any:
+            return raising(error, soon=soon)(self)
+
+    maker = Maker(Level)
+    factory = partial(raising(error, soon=soon), None) if where == "factory" else maker
+    pool = ResourcePool(factory, 1)
+    with pytest.raises(type(error), match="no level") as raised:
+        await ToolSet(tools_of(pool)).open(CONTEXT)
+    assert raised.value is error
+    assert maker.closed == [1] * (where == "begin")
+
+
+async def test_a_factory_that_ends_the_process_is_an_infrastructure_error() -> None:
+    def make() -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(InfrastructureError, match="SystemExit: 3"):
+        await ToolSet(tools_of(ResourcePool(make, 1, reset=id))).open(CONTEXT)
+
+
 async def test_an_object_that_cannot_be_made_is_an_infrastructure_error() -> None:
     fails = iter([True, False])
     maker = Maker()
@@ -500,25 +542,32 @@ def in_thread(work: Callable[[], Any]) -> asyncio.Task[Any]:
 
 
 @pytest.mark.parametrize("kind", [Browser, AsyncBrowser])
-async def test_loops_in_two_threads_share_the_places_but_no_object(kind: type[Browser]) -> None:
-    lock, counts = threading.Lock(), [0]
+async def test_loops_in_two_threads_are_independent(kind: type[Browser]) -> None:
+    """Each has its own place and its own object, and the end of one closes only its own."""
+    maker = Maker(kind)
+    pool = ResourcePool(maker, 1)
+    tools = ToolSet(tools_of(pool))
+    numbers: list[int] = []
 
-    class Counted(kind):  # type: ignore[misc, valid-type]
-        """Notes in `counts` how many objects there are."""
+    async def other() -> str:
+        numbers.append(pool.places.number)
+        assert await episode(tools) == "['page']"
+        return await episode(tools)
 
-        def __init__(self) -> None:
-            super().__init__()
-            with lock:
-                counts.append(counts[-1] + 1)
+    async with await tools.open(CONTEXT) as opened:  # occupies the only place of this loop
+        assert (await opened.call("open", {"page": "mine"})).observation == "['mine']"
+        assert await in_thread(lambda: asyncio.run(other())) == "['page']"
+        assert maker.closed == [0, 1]
+        assert (await opened.call("look", {})).observation == "['mine']"
+    assert await episode(tools) == "['page']"
+    await pool.close()
+    assert maker.closed == [1, 1]
+    assert numbers == [pool.places.number]
 
-        def __setattr__(self, name: str, value: Any) -> None:
-            super().__setattr__(name, value)
-            if name == "closed" and value == 1:
-                with lock:
-                    counts.append(counts[-1] - 1)
 
-    maker = Maker(Counted)
-    tools = ToolSet(tools_of(ResourcePool(maker, 2, seconds=300)))
+async def test_loops_that_play_at_the_same_time_use_only_their_own_objects() -> None:
+    maker = Maker(AsyncBrowser)
+    tools = ToolSet(tools_of(ResourcePool(maker, 2)))
     users: dict[int, set[asyncio.AbstractEventLoop]] = {}
 
     async def play() -> None:
@@ -532,37 +581,24 @@ async def test_loops_in_two_threads_share_the_places_but_no_object(kind: type[Br
         await asyncio.gather(*(play() for _ in range(3)))
 
     async with asyncio.timeout(300):
-        await asyncio.gather(*(in_thread(lambda: asyncio.run(several())) for _ in range(2)))
+        await asyncio.gather(*(in_thread(lambda: asyncio.run(several())) for _ in range(3)))
     assert {len(loops) for loops in users.values()} == {1}
-    assert max(counts) <= 2
-    assert 0 not in maker.closed  # a close that the end of its loop cancels is repeated
+    assert maker.closed == [1] * 6
 
 
-async def test_an_idle_object_of_another_loop_is_closed_there_for_a_new_one() -> None:
-    class Bound(AsyncBrowser):
-        async def close(self) -> None:  # type: ignore[override]
-            self.closed_in = asyncio.get_running_loop()
-            await super().close()
-
-    maker = Maker(Bound)
+async def test_a_loop_that_was_closed_too_early_does_not_disturb_the_next() -> None:
+    """Its episode was never closed, and still holds the only place."""
+    maker = Maker()
     tools = ToolSet(tools_of(ResourcePool(maker, 1)))
-    await episode(tools)
-    assert maker.closed == [0]
-    assert await in_thread(lambda: asyncio.run(episode(tools))) == "['page']"
-    assert maker.closed == [1, 1]
-    assert maker.made[0].closed_in is asyncio.get_running_loop()
+
+    def unusual() -> None:
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(tools.open(CONTEXT))
+        loop.close()
+
+    await in_thread(unusual)
     assert await episode(tools) == "['page']"
-    assert maker.closed == [1, 1, 0]
-
-
-async def test_an_idle_object_of_another_loop_is_kept_while_there_is_room() -> None:
-    maker = Maker(AsyncBrowser)
-    tools = ToolSet(tools_of(ResourcePool(maker, 2)))
-    await episode(tools)
-    assert await in_thread(lambda: asyncio.run(episode(tools))) == "['page']"
-    assert maker.closed == [0, 1]
-    await episode(tools)
-    assert len(maker.made) == 2
+    assert maker.closed == [0, 0]
 
 
 @pytest.mark.parametrize("kind", [Browser, AsyncBrowser])
@@ -631,6 +667,61 @@ async def test_idle_objects_can_be_closed() -> None:
     assert await episode(tools) == "['page']"
 
 
+async def test_an_object_that_is_being_closed_keeps_its_place() -> None:
+    closing, go = asyncio.Event(), asyncio.Event()
+
+    class Slow(AsyncBrowser):
+        async def close(self) -> None:  # type: ignore[override]
+            closing.set()
+            await go.wait()
+            await super().close()
+
+    maker = Maker(Slow)
+    pool = ResourcePool(maker, 1, seconds=FOREVER)
+    tools = ToolSet(tools_of(pool))
+    await episode(tools)
+    closes = [asyncio.create_task(pool.close()) for _ in range(2)]
+    await closing.wait()
+    next_episode = asyncio.create_task(episode(tools))
+    await _turns(20)
+    assert len(maker.made) == 1
+    go.set()
+    await asyncio.gather(*closes)
+    assert await next_episode == "['page']"
+    assert maker.closed == [1, 0]
+
+
+@pytest.mark.parametrize("what", ["reset", "close"])
+async def test_too_many_calls_that_hang_stop_the_run_and_lose_no_place(what: str) -> None:
+    go = threading.Event()
+
+    class Frozen(Browser):
+        def reset(self) -> None:
+            if what == "reset":
+                go.wait()
+
+        def close(self) -> None:
+            if what == "close":
+                go.wait()
+            super().close()
+
+    maker, size = Maker(Frozen), tool_threads.MOST_OF_TOOL
+    most_uses = 1 if what == "close" else None
+    pool = ResourcePool(maker, size, most_uses=most_uses, seconds=0.5)
+    tools = ToolSet(tools_of(pool))
+    try:
+        opened = [await tools.open(CONTEXT) for _ in range(size)]
+        await asyncio.gather(*(one.close() for one in opened))
+        last = await tools.open(CONTEXT)
+        with pytest.raises(HangingToolError, match="64 earlier calls still run"):
+            await last.close()
+    finally:
+        go.set()
+    while tool_threads.abandoned_count((pool, what)):  # noqa: ASYNC110 (they end soon)
+        await asyncio.sleep(0.01)
+    await all_places_are_free(pool)
+
+
 PROGRAM = """
 import asyncio
 import subprocess
@@ -653,9 +744,13 @@ class Browser:
     def close(self):
         self.process.kill()
         self.process.wait()
+        if sys.argv[1] == "hanging":
+            time.sleep(100000)
+        if sys.argv[1] == "exiting":
+            raise SystemExit(3)
 
 
-@tool(state=ResourcePool(Browser, size=2))
+@tool(state=ResourcePool(Browser, size=2, seconds=2 if sys.argv[1] == "hanging" else 300))
 async def look(browser: Browser) -> str:
     '''Looks.'''
     if sys.argv[1] in ("interrupted", "making"):
@@ -669,7 +764,7 @@ async def main():
     return tools
 
 
-if sys.argv[1] == "left":
+if sys.argv[1] in ("left", "hanging", "exiting"):
     loop = asyncio.new_event_loop()
     loop.run_until_complete(main())
     loop.close()
@@ -678,9 +773,10 @@ else:
 """
 
 
-@pytest.mark.parametrize("how", ["ended", "interrupted", "making", "left"])
+@pytest.mark.parametrize("how", ["ended", "interrupted", "making", "left", "hanging", "exiting"])
 def test_no_process_of_an_object_is_left_after_the_end(how: str, tmp_path: Path) -> None:
-    """Also after Ctrl-C in a call or while the object is made, and if the loop ends in an unusual way."""
+    """Also after Ctrl-C in a call or while the object is made, and if the loop ends in an unusual way, also
+    if `close` then hangs, or raises what no `except Exception` catches."""
     program = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(PROGRAM), how]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=env) as process:
@@ -707,7 +803,10 @@ class NoReset:
         (lambda: ResourcePool(Browser, True), "size must be a positive integer"),
         (lambda: ResourcePool(Browser, 2.0), "size must be a positive integer"),  # type: ignore[arg-type]
         (lambda: ResourcePool(Browser, 1, most_uses=0), "most_uses must be a positive integer"),
-        (lambda: ResourcePool(Browser, 1, seconds=0), "seconds must be a positive number"),
+        *(
+            (partial(ResourcePool, Browser, 1, seconds=wrong), "seconds must be a positive number")
+            for wrong in (0, "30", None, True, math.nan, math.inf)
+        ),
         (lambda: ResourcePool(Browser, 1, reset="clear"), "reset must be a function"),  # type: ignore[arg-type]
         (lambda: ResourcePool(3, 1), "ResourcePool: 3 is no factory"),  # type: ignore[arg-type]
         (lambda: ResourcePool(NoReset, 1), "NoReset has no method `reset` — add the method"),
@@ -727,7 +826,7 @@ def test_wrong_arguments_are_refused(make: Callable[[], Any], part: str) -> None
 
 def test_other_factories_are_accepted() -> None:
     for factory in (partial(Maker, Browser), lambda: 0, dict):
-        assert ResourcePool(factory, 1, reset=id).places.size == 1
+        assert ResourcePool(factory, 1, reset=id).size == 1
 
 
 KIND = """
@@ -754,18 +853,78 @@ def test_the_digest_depends_on_the_source_of_the_factory_and_of_the_reset(tmp_pa
         assert one != two == same
 
 
-async def test_threads_of_other_tools_do_not_delay_a_reset() -> None:
-    """Else a busy machine would cost objects."""
+async def test_a_wait_for_a_thread_does_not_count_towards_the_time_limit() -> None:
+    """Else a busy machine, or a pool with more objects than threads, would cost objects."""
     go = threading.Event()
     maker = Maker()
-    opened = await ToolSet(tools_of(ResourcePool(maker, 1, seconds=60))).open(CONTEXT)
+    opened = await ToolSet(tools_of(ResourcePool(maker, 1, seconds=2))).open(CONTEXT)
     try:
         busy = [
             await tool_threads.start(go.wait, number, "busy")
             for number in range(tool_threads.MOST_THREADS)
         ]
-        await opened.close()
-        assert [(one.resets, one.closed) for one in maker.made] == [(1, 0)]
+        ending = asyncio.create_task(opened.close())
+        await asyncio.sleep(2.5)
+        assert not ending.done()
     finally:
         go.set()
-    await asyncio.gather(*(work.outcome for work in busy))
+    await asyncio.gather(ending, *(work.outcome for work in busy))
+    assert [(one.resets, one.closed) for one in maker.made] == [(1, 0)]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
+def test_a_forked_process_begins_anew(tmp_path: Path) -> None:
+    """It neither uses nor closes the objects of its parent, and waits for none of its places."""
+    program = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(FORK)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(program, capture_output=True, text=True, env=env, timeout=300)
+    assert done.stdout.split() == ["child", "child", "closed", "parent", "parent", "closed"]
+
+
+FORK = """
+import asyncio
+import os
+
+from air.tools import ResourcePool, ToolContext, ToolSet, tool
+
+PARENT = os.getpid()
+
+
+def name(process):
+    return "parent" if process == PARENT else "child"
+
+
+class Browser:
+    def __init__(self):
+        self.process = os.getpid()
+
+    def reset(self):
+        pass
+
+    def close(self):
+        print(name(os.getpid()), "closed" if os.getpid() == self.process else "wrong", flush=True)
+
+
+@tool(state=ResourcePool(Browser, size=1))
+async def look(browser: Browser) -> str:
+    '''Looks.'''
+    return name(browser.process)
+
+
+async def main():
+    async with await ToolSet([look]).open(ToolContext(seed=0)) as tools:
+        print((await tools.call("look", {})).observation, flush=True)
+
+
+loop = asyncio.new_event_loop()
+opened = loop.run_until_complete(ToolSet([look]).open(ToolContext(seed=0)))
+child = os.fork()
+if not child:
+    asyncio.run(main())
+    raise SystemExit
+os.waitpid(child, 0)
+loop.run_until_complete(opened.close())
+loop.run_until_complete(main())
+loop.run_until_complete(loop.shutdown_asyncgens())
+loop.close()
+"""
