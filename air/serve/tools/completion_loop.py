@@ -15,8 +15,8 @@ from air.serve.tools.verl_tool_calls import ParsedCall, read
 from air.serve.tools.verl_tool_protocol import LONGEST_REPLY
 
 LEAST_TOKENS = 16
-"""If the endpoint refuses a text that has grown too long, the maximum number of tokens of the reply is
-halved, but not to less than this."""
+"""If the endpoint refuses a request, the maximum number of tokens of the reply is halved, but not to less
+than this."""
 _CONTROL = re.compile(
     r"<(?=[|\uff5c][^|\uff5c<>\n]{1,60}[|\uff5c]>|(?:start|end)_of_turn>|/?s>)|\[(?=/?INST\])"
 )
@@ -78,22 +78,28 @@ class CompletionLoop:
         settings: Mapping[str, Any],
         ends: Collection[str],
     ) -> TextReply | None:
-        """Returns the model's next reply, or None if the endpoint takes no longer text. The endpoint has
-        accepted the first request, so it refuses a later one because the text has become too long for the
-        context: then a shorter reply may still fit. The arguments are those of `run`; `ends` are the call
-        ends among the stops. Raises the errors of `Model.complete`."""
+        """Returns the model's next reply, or None if the endpoint takes no longer text. A refused request may
+        ask for more tokens than the context has left after the text: then a shorter reply may still fit. The
+        server has no tokenizer to count them, so it asks for half as many. The arguments are those of `run`;
+        `ends` are the call ends among the stops.
+
+        Raises the errors of `Model.complete`. If the endpoint refuses the first request of a text even for a
+        short reply, the prompt fills the context, or something else is wrong: this raises the first refusal,
+        which concerns the client's own `max_tokens`. After an accepted request, only the context can be the
+        reason."""
         most: int = settings["max_tokens"]
-        while True:
+        refusal: ModelRefused | None = None
+        while refusal is None or most >= LEAST_TOKENS:
             try:
                 return await self.model.complete(
                     prompt + state.text, {**settings, "max_tokens": most}, ends
                 )
-            except ModelRefused:
-                if not state.turns:
-                    raise
+            except ModelRefused as error:
+                refusal = refusal or error
                 most //= 2
-            if most < LEAST_TOKENS:
-                return None
+        if not state.turns:
+            raise refusal
+        return None
 
     async def _result(self, state: ChatState, session: Session, reply: str) -> str | None:
         """Performs the tool call in a reply, and returns the text to append: the result, in the syntax that

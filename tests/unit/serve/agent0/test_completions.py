@@ -280,6 +280,36 @@ async def test_a_text_that_fills_the_context_is_not_lost(
         assert [one["max_tokens"] for one in model.requests] == most
 
 
+@pytest.mark.parametrize(
+    ("room", "status", "most"),
+    [
+        (100, 200, [100]),
+        (99, 200, [100, 50]),
+        (25, 200, [100, 50, 25]),
+        (24, 400, [100, 50, 25]),  # 12 tokens are not tried
+    ],
+)
+async def test_the_first_reply_fits_into_the_context(
+    room: int, status: int, most: list[int]
+) -> None:
+    """Agent0's service lowers `max_tokens` to what its prompt leaves, so its users send more than that."""
+    asked = []
+
+    async def reply(request: Request) -> Response:
+        tokens = (await request.json())["max_tokens"]
+        asked.append(tokens)
+        if tokens > room:
+            return Response(f"{tokens} tokens exceed the context", 400)
+        return Response(CHOICE % ('"It is 4."', '"stop"'))
+
+    async with completing(reply) as served:
+        response = await ask(served, max_tokens=100)
+        assert response.status_code == status
+        if status == 400:  # the client's own number, not the server's last attempt
+            assert "100 tokens exceed" in response.json()["error"]["message"]
+    assert asked == most
+
+
 async def test_a_call_that_is_too_long_ends_the_text() -> None:
     call = CALL.replace("2 + 2", "2 +" * 400_000 + "2")
     async with completing(Continuing(lambda _: call)) as served:
