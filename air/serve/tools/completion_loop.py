@@ -45,8 +45,9 @@ class CompletionLoop:
         them `max_tokens`.
 
         The text also ends when the model stops by itself or at the limit of tokens, when a reply stopped at
-        the end of a call has no call of a tool that exists, when a tool ends the episode, and, with the
-        reason `length`, when the endpoint takes no longer text.
+        the end of a call has no call of a tool that exists (as with Agent0, whose tool server ends at invalid
+        actions), when a tool ends the episode, and, with the reason `length`, when the endpoint takes no
+        longer text.
 
         Raises the errors of `Model.complete` and `Session.call`, except for BoxEndedError: if the model's own
         commands ended the box (container) of its tools, the text says so and goes on.
