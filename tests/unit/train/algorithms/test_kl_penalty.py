@@ -120,3 +120,15 @@ def test_the_coefficient_follows_the_target_and_is_in_checkpoints() -> None:
     resumed.load_state_dict(algorithm.state_dict())
     resumed.finish([group()], [resumed(group())])
     assert resumed.coefficient == pytest.approx(0.121)
+
+
+def test_the_defaults_are_those_of_agentfly() -> None:
+    """The coefficient 1e-3 and the horizon 1e4, with AgentFly's target, 0.1. The mean |x| is 1: error 9, cut
+    to 0.2. Two episodes: 1e-3 · (1 + 0.2 · 2 / 1e4) = 1e-3 · 1.00004. The first reward is 1 − 1e-3 · 1, the
+    second 0 − 1e-3 · 2: advantages ± (0.999 + 0.002) / 2."""
+    algorithm = WithKL(GRPOConfig().build(), KLConfig(estimator="abs", target=0.1))
+    credits = algorithm.finish([group()], [algorithm(group())])
+    advantages = [c.advantage for episode in credits[0] for c in episode]
+    assert advantages == pytest.approx([0.5005, -0.5005], rel=1e-9)
+    assert algorithm.coefficient == pytest.approx(0.00100004, rel=1e-12)
+    assert (KLConfig().target, KLConfig().estimator) == (None, "low_var_kl")
