@@ -1,4 +1,4 @@
-"""Which requests look to a server without a token like those of another site's web page: tables of headers."""
+"""Tables of headers: the requests that a server without a token takes for those of another site's pages."""
 
 from __future__ import annotations
 

@@ -1,11 +1,34 @@
-"""The server's socket."""
+"""The addresses on which a server may listen, and its socket."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 
+import pytest
+
+from air.cli.main import main
 from air.serve.http.server import bind
+
+KINDS = [
+    ["sandbox"],
+    ["openenv", "game:hanoi"],
+    ["ors", "game:hanoi"],
+    ["rollouts"],
+    ["tools", "calculator"],
+    ["evaluate", "http://127.0.0.1:9/v1", "--model-name", "m"],
+]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind[0])
+def test_another_address_than_loopback_needs_a_token(
+    kind: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The rule is the same for all kinds of servers."""
+    for host in ("0.0.0.0", "::", "192.0.2.1", "example.com"):
+        assert main(["serve", *kind, "--host", host, "--port", "0", "--token", ""]) == 2
+        text = f"`host`: {host} is not loopback, so other machines need a `token`"
+        assert text in capsys.readouterr().err
 
 
 async def test_an_answer_is_sent_without_delay() -> None:
