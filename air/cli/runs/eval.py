@@ -269,7 +269,9 @@ def _evaluation(
 
     The folder is that of the flag `--record-dir` or, if `of_run` is true, its subfolder `label`. Without this
     flag, it is `usual`, with the suite's name appended if benchmarks are played. If this folder has records
-    of an evaluation with other settings, or if `--fresh` is given, a number (`-2`, `-3`, …) is appended.
+    of an evaluation with other settings, or if `--fresh` is given, a number (`-2`, `-3`, …) is appended. Of
+    several folders for the same evaluation, it is the last one with a recorded episode: an evaluation that
+    was killed early can leave a folder without any.
     """
     from air.train.evaluation.resumable_evaluation import Evaluation
 
@@ -281,13 +283,14 @@ def _evaluation(
     if args.record_dir is not None:
         folder = args.record_dir / label if of_run else args.record_dir
         return make(label, model, settings, folder)
-    chosen, number = None, 1
+    number = 1
+    chosen: Evaluation | None = None
     while True:
         folder = usual if number == 1 else Path(f"{usual}-{number}")
         evaluation = make(label, model, settings, folder)
         if not folder.exists():
             return chosen or evaluation
-        if not args.fresh and evaluation.fits():
+        if not args.fresh and evaluation.fits() and (chosen is None or evaluation.episodes()):
             chosen = evaluation
         number += 1
 

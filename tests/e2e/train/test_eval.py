@@ -79,6 +79,28 @@ def test_the_episode_that_is_lost_is_played_again_with_its_seed(tmp_path: Path, 
     assert whole.items() <= seeds().items()
 
 
+def test_an_evaluation_that_was_killed_early_does_not_hide_an_older_one(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"question": "What is 1 + 1?", "answer": 2}\n')
+    with ScriptedServer(replies("\\boxed{2}")) as server:
+        argv = ["air", "eval", server.url, "--model-name", "m", "--tasks", "posed:rows.jsonl"]
+        argv += ["--runtime", "subprocess", "--episodes", "1"]
+        first = command(*argv, cwd=tmp_path)
+        assert first.returncode == 0, first.stdout + first.stderr
+        done, killed = tmp_path / "outputs" / "eval-m", tmp_path / "outputs" / "eval-m-2"
+        killed.mkdir()
+        shutil.copy(done / "evaluation.json", killed)  # `--fresh`, killed while the model loaded
+        (tmp_path / "outputs" / "eval-m-3").mkdir()  # killed before that
+        again = command(*argv, cwd=tmp_path)
+        assert again.returncode == 0, again.stdout + again.stderr
+        assert "1 of 1 episodes are recorded already in outputs/eval-m " in again.stdout
+        for path in trajectory_files(done):
+            shutil.copytree(path.parent, killed / path.parent.name)
+        last = command(*argv, cwd=tmp_path)
+        assert last.returncode == 0, last.stdout + last.stderr
+        assert "recorded already in outputs/eval-m-2 " in last.stdout
+    assert len(trajectory_files(done)) == 1
+
+
 def test_a_start_model_that_is_gone_is_named(trained: Path, tmp_path: Path) -> None:
     run = tmp_path / "outputs" / "r"
     shutil.copytree(trained / "outputs" / "r", run)
