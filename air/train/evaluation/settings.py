@@ -158,7 +158,7 @@ def find_checkpoint(
         run = path.resolve().parents[1]
         return (run, path) if (run / run_folder.CONFIG_FILE).is_file() else None
     root = path / CHECKPOINTS
-    if not root.is_dir():
+    if not root.is_dir() and not run_folder.is_begun(path):
         return None
     steps = run_folder.steps(root)
     if not steps:

@@ -109,6 +109,7 @@ def test_a_start_model_that_is_gone_is_named(trained: Path, tmp_path: Path) -> N
     (run / "config.json").write_text(json.dumps(config))
     bad(command("air", "eval", run, cwd=tmp_path), str(tmp_path / "gone"), "--no-start")
     shutil.rmtree(run / "checkpoints")
+    bad(command("air", "eval", run, cwd=tmp_path), "no checkpoint yet")  # killed before the first
     (run / "checkpoints").mkdir()
     bad(command("air", "eval", run, cwd=tmp_path), "no checkpoint yet")
     nothing = command("air", "eval", run, "--episodes", "0", cwd=tmp_path)
