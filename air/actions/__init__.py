@@ -66,8 +66,9 @@ then the tools of verl-tool, which Agent0 uses. Names that air has, too, are lef
 another format there: AgentFly's `react` is air's `react_input`."""
 
 
-def get(name: str) -> ActionFormat:
+def get(name: str, where: str = "env.agent.harness.format") -> ActionFormat:
     """Returns the action format with a name: a key of `FORMATS`, or `module:Class` for a user's class.
+    `where` is the setting with the name, for error messages.
 
     Raises ConfigError if there is no such format or the class is not a format, and MissingError if the
     class cannot be imported.
@@ -78,21 +79,21 @@ def get(name: str) -> ActionFormat:
         known = f"one of: {', '.join(sorted(FORMATS))}, or a class as `module:Class`"
         raise ConfigError(
             f"no action format named {name!r}",
-            where="env.agent.harness.format",
+            where=where,
             remedy=f"use {NAMES_ELSEWHERE.get(name.lower(), known)}",
         )
-    return _from_plugin(name)
+    return _from_plugin(name, where)
 
 
 @functools.cache
-def _from_plugin(path: str) -> ActionFormat:
+def _from_plugin(path: str, where: str) -> ActionFormat:
     kind = plugin(path)
-    with boundary(ConfigError, f"env.agent.harness.format: {path!r} takes arguments", TypeError):
+    with boundary(ConfigError, f"{where}: {path!r} takes arguments", TypeError):
         made = kind() if isinstance(kind, type) else None
     if not isinstance(made, TextFormat):
         raise ConfigError(
             f"{path!r} is not an action format",
-            where="env.agent.harness.format",
+            where=where,
             remedy="name a class that has all members of `air.actions.TextFormat`",
         )
     return made if isinstance(made, ActionFormat) else Adapted(made)

@@ -30,7 +30,7 @@ from typing import Any
 
 from pydantic import Field
 
-from air import json_lines
+from air import actions, json_lines
 from air.actions.base import Action, ToolCall
 from air.config import BaseConfig, read_toml, validate
 from air.errors import ConfigError, MissingError
@@ -194,6 +194,8 @@ class PosedSource:
             plain = PosedSettings(rows=name, equality="forms")
             return _task(name, rows, plain, LENT.get() or ToolSet(()), digest)
         check_equality(settings.equality)
+        if settings.format:
+            actions.get(settings.format, f"{path}: format")
         rows, digest = read_rows(path.parent / Path(settings.rows).expanduser())
         return _task(name, rows, settings, own_tools(name, settings), digest)
 

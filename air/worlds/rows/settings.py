@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
+from air import actions
 from air.config import BaseConfig, read_toml, toml_or_text, validate
 from air.errors import ConfigError
 from air.worlds.rows.reading import ANSWER, MESSAGES, QUESTION, READERS
@@ -95,6 +96,15 @@ def of(name: str, task_id: str) -> tuple[RowsSettings, Path]:
     paths in the settings are relative. This is the folder of the `.toml` file or, without such a file, the
     current folder. `task_id` is the task id, for error messages. Raises MissingError if the `.toml` file is
     absent, and ConfigError if a setting is wrong."""
+    settings, folder, where = _read(name, task_id)
+    if settings.format:
+        actions.get(settings.format, f"{where}: format")
+    return settings, folder
+
+
+def _read(name: str, task_id: str) -> tuple[RowsSettings, Path, str]:
+    """Returns the two values of `of`, and the place of the settings for error messages: the `.toml` file or,
+    without such a file, the task id."""
     written, _, options = name.partition("#")
     if not written:
         raise ConfigError("the path is missing", where=task_id, remedy="write rows:PATH")
@@ -103,13 +113,14 @@ def of(name: str, task_id: str) -> tuple[RowsSettings, Path]:
     if path.suffix == ".toml":
         table = read_toml(path)
         _merge(table, given)
-        return validate(RowsSettings, table, where=str(path)), path.parent
+        return validate(RowsSettings, table, where=str(path)), path.parent, str(path)
     if path.suffix not in READERS:
         remedy = f"its name must end in {', '.join([*READERS, '.toml'])}"
         raise ConfigError(f"{written!r} is no file of rows", where=task_id, remedy=remedy)
     if "data" in given:
         raise ConfigError("`data` is the path before the #", where=task_id, remedy="remove it")
-    return validate(RowsSettings, {"data": str(path), **given}, where=task_id), Path.cwd()
+    settings = validate(RowsSettings, {"data": str(path), **given}, where=task_id)
+    return settings, Path.cwd(), task_id
 
 
 def _options(text: str, task_id: str) -> dict[str, Any]:

@@ -238,3 +238,5 @@ def test_settings_are_checked(tmp_path: Path) -> None:
         sources.load(with_tools(tmp_path, "calculator", turn=3))
     with pytest.raises(MissingError, match=r"absent\.jsonl"):
         sources.load(with_tools(tmp_path, rows="absent.jsonl"))
+    with pytest.raises(ConfigError, match=r"posed\.json: format: no action format named 'nope'"):
+        sources.load(with_tools(tmp_path, "calculator", format="nope"))

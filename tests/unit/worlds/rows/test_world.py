@@ -349,6 +349,8 @@ def test_the_short_form(folder: Path) -> None:
         ("checker=checks.py:exact&where.level=1", ConfigError, r"rows.jsonl:1: the row has no field `level`"),
         ("checker=checks.py:exact&public=fen", ConfigError, r"rows.jsonl:\d+: the row has no field `fen`"),
         ("checker=checks.py:exact&splits.share=2", ConfigError, "splits.share"),
+        ("checker=checks.py:exact&format=nope", ConfigError, "nope: format: no action format"),
+        ("checker=checks.py:exact&format=air.errors:AirError", ConfigError, "AirError: format: 'air.err"),
     ],
 )  # fmt: skip
 def test_a_wrong_setting_is_named(
@@ -356,6 +358,12 @@ def test_a_wrong_setting_is_named(
 ) -> None:
     with pytest.raises(error, match=words):
         short(options)
+
+
+def test_an_action_format_that_does_not_exist_is_named_with_its_file(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"task\.toml: format: no action format named 'nope'"):
+        load(folder, format="nope")
+    assert load(folder, format="react").format == "react"
 
 
 def test_a_row_without_what_the_checker_needs_is_refused(folder: Path) -> None:
