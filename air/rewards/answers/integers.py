@@ -7,6 +7,9 @@
   subtraction because a letter, a digit or a bracket precedes it: the last integer of `10-5` is 5.
 - `42.` at the end of a sentence and `42.0` are 42. If the last number has another fraction (42.5) or an
   exponent, the answer gives no integer.
+- Other numbers are not evaluated, and their last digits count: `.5` gives 5, `1/2` gives 2, and `10^3`
+  gives 3. The reward of the project AgentFly, which has this rule, takes the last digits of a text, too. So
+  use this only for questions whose answers are integers.
 
 The running time is linear in the length of the text. Numbers stay strings of digits, because Python refuses
 to convert very long ones to int and needs quadratic time for long ones.
