@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import operator
 import os
 import signal
@@ -29,7 +30,9 @@ from air.rewards.answers.mathematics import (
     is_expression,
     math_equal,
     math_string_equal,
+    measured,
 )
+from air.rewards.answers.notation import MOST_CHARACTERS
 from air.rewards.answers.quantities import Quantity, number, without_unit
 from air.rewards.answers.worker import can_be_paired, same_trees
 
@@ -266,6 +269,35 @@ def test_long_replies_take_little_time() -> None:
         assert math_equal(reply, "1").reward == 0
         assert math_string_equal(reply, "7").reward == 0
     assert time.process_time() - start < 20  # measured: 0.5
+
+
+def test_an_answer_with_many_parts_is_compared_in_limited_time() -> None:
+    """The longest answers with the most parts: pairs, triples and so on, of numbers that all differ. A longer
+    answer is none, whatever its parts are, so the number of comparisons is limited."""
+    start = time.process_time()
+    for brackets, gold, other in (
+        ("()", ("1", "2", "3"), ("4", "5", "6")),
+        ("()", (".1", ".2"), (".4", ".5")),
+        ("()", ("1%", "2%"), ("4", "5")),
+        ((r"\{", r"\}"), ("1", "2", "3"), ("4", "5", "6")),
+    ):
+        right, wrong = (_longest(*brackets, numbers) for numbers in (gold, other))
+        assert measured(right, wrong).equal is False
+        assert measured(right, right).equal is True
+    assert time.process_time() - start < 20  # measured: 1
+    elements = r"\{" + ",".join(str(number) for number in range(450)) + r"\}"
+    assert math_equal(elements, "1").reward == 0
+
+
+def _longest(opening: str, closing: str, numbers: Sequence[str]) -> str:
+    """Returns a list of 32 tuples or sets of numbers, with as many numbers as an answer can have."""
+    endless = itertools.cycle(numbers)
+    for count in range(30, 0, -1):
+        parts = (opening + ",".join(itertools.islice(endless, count)) + closing for _ in range(32))
+        text = ",".join(parts)
+        if len(text) <= MOST_CHARACTERS:
+            return text
+    raise AssertionError("an answer has room for 32 numbers")
 
 
 def test_only_the_end_of_a_long_reply_is_read() -> None:
