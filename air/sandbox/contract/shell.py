@@ -3,10 +3,10 @@ to the next command.
 
 Each command runs in a new shell process. So its child processes, timeout, `exit` and output cannot disturb
 the next command. When a command ends, its shell writes the directory and variables into a file. `Shell` reads
-this file, and never executes it. If the shell cannot write the file (because of a timeout, or because the
-command uses `exec` or sets its own EXIT trap), the earlier values remain. Aliases, options and functions do
-not carry over. If a command unsets a variable of the box's own environment, the next command has this
-variable again.
+and removes this file, and never executes it. If the shell cannot write the file (because of a timeout, or
+because the command uses `exec` or sets its own EXIT trap), the earlier values remain. Aliases, options and
+functions do not carry over. If a command unsets a variable of the box's own environment, the next command has
+this variable again.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import secrets
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 
 from air.errors import BoxFileError
 from air.sandbox.contract.box import MAX_OUTPUT, Box, ExecResult
@@ -108,11 +109,14 @@ class Shell:
 
     async def _recall(self) -> None:
         """Reads the directory and variables that the last command wrote, for the next command. Ignores an
-        absent or invalid file."""
+        absent or invalid file. Removes a file that it could read, so that the agent's tools do not list
+        it."""
         try:
             state = await self._box.read(self._state, max_bytes=STATE_BYTES)
         except BoxFileError:
             return
+        with suppress(BoxFileError):  # then the next command removes the file
+            await self._box.remove(self._state)
         cwd, *entries = state.decode("utf-8", "surrogateescape").split("\0")
         if not any(entries) or not cwd.startswith("/") or len(cwd) > PATH_BYTES:
             return
