@@ -235,8 +235,10 @@ def _exactly(link: socket.socket, size: int) -> bytes:
 def serve(address: str, run: int) -> None:
     """Answers commands until the process `run` has ended."""
     alive = os.pidfd_open(run)
+    gc.disable()  # collections during the imports would take a second and free nothing
     for name in IMPORTED:
         importlib.import_module(name)
+    gc.enable()
     gc.collect()
     gc.freeze()  # so that collections in the commands copy none of these pages
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who watch

@@ -10,6 +10,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
+from air.cli.heavy_imports import collector_paused
 from air.cli.runs import resumable
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ def run(args: argparse.Namespace) -> int:
     and prints the report. With `--dry-run`, only prints the settings; with `--report`, only the report.
     Returns the exit code: 130 if interrupted, else 0."""
     from air.train.config import overrides
-    from air.train.config.coevolve_config import CoevolveConfig
+
+    with collector_paused():
+        from air.train.config.coevolve_config import CoevolveConfig
 
     config = overrides.build(CoevolveConfig, overrides.parse(args.rest, CoevolveConfig))
     from air.train.coevolve.files import FILE
@@ -57,7 +60,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(planned: Plan) -> int:
     from air.cli.runs.rl import logged
-    from air.train.coevolve.coevolve_run import CoevolveRun
+
+    with collector_paused():
+        from air.train.coevolve.coevolve_run import CoevolveRun
 
     if not resumable.completed(planned, CoevolveRun(planned, resumable.say, logged).run):
         return 130

@@ -18,6 +18,7 @@ from logging.handlers import MemoryHandler
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from air.cli.heavy_imports import collector_paused
 from air.errors import ConfigError, MissingError
 from air.sandbox.contract.box import NOT_ISOLATED
 
@@ -72,8 +73,9 @@ def run(args: argparse.Namespace) -> int:
     from air.train.config import overrides
 
     merged = overrides.read_files(args.rest)  # before heavy imports, because a file may be missing
-    from air.train.choose_engine import choose
-    from air.train.config.run_config import RunConfig
+    with collector_paused():
+        from air.train.choose_engine import choose
+        from air.train.config.run_config import RunConfig
 
     if args.inference is not None:
         args.rest = [*args.rest, "--embedded.inference", args.inference]
@@ -158,7 +160,9 @@ def train(config: RunConfig) -> int:
 
     from air.train.loop.metrics import summary
     from air.train.loop.progress import Progress, further, last_table
-    from air.train.loop.run import EmbeddedRun
+
+    with collector_paused():
+        from air.train.loop.run import EmbeddedRun
 
     console = Console()
     with (

@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from air.cli.heavy_imports import collector_paused
+
 if TYPE_CHECKING:
     from air.train.config.sft_config import SFTRunConfig
 
@@ -31,7 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from air.train.config import overrides
-    from air.train.config.sft_config import SFTRunConfig
+
+    with collector_paused():
+        from air.train.config.sft_config import SFTRunConfig
 
     config = overrides.build(SFTRunConfig, overrides.parse(args.rest, SFTRunConfig))
     if args.dry_run:
@@ -55,7 +59,8 @@ def train(config: SFTRunConfig) -> Path:
         TimeRemainingColumn,
     )
 
-    from air.train.loop import sft_run
+    with collector_paused():
+        from air.train.loop import sft_run
 
     console = Console()
     columns = (
