@@ -148,7 +148,7 @@ bench-memory: $(READY)  ## measure the memory of one GRPO step of a 0.6B model (
 schema: $(READY)  ## read prime-rl's keys anew out of a checkout (PRIME_RL=DIR)
 	@$(PY) -m air.train.prime_rl.schema.write_schema "$(PRIME_RL)"
 
-test-primerl:  ## run prime-rl's orchestrator, loader and loss on our environment: PRIME_RL=DIR (Python 3.12)
+test-primerl:  ## run prime-rl's launcher, orchestrator, trainer and loss on our environment: PRIME_RL=DIR (Python 3.12)
 	@PYTHON="$(PYTHON)" PRIME_RL="$(PRIME_RL)" VERIFIERS="$(VERIFIERS)" .ci/primerl $(ARGS)
 
 docs: $(READY)  ## build the documentation into build/docs, strictly

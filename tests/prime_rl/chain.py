@@ -39,13 +39,13 @@ class Served:
 
 
 @contextmanager
-def vllm(policy: Path, folder: Path) -> Iterator[Served]:
+def vllm(policy: Path, folder: Path, *, max_model_len: int = CONTEXT) -> Iterator[Served]:
     """A stock vLLM server for `policy`; its log goes to `folder`."""
     installed = find()
     assert installed is not None, "no vLLM: make vllm"
     port, log = free_port(), folder / "vllm.log"
     launch = Launch(
-        installed, None, name=str(policy), max_model_len=CONTEXT, max_batch=16, threads=1
+        installed, None, name=str(policy), max_model_len=max_model_len, max_batch=16, threads=1
     )
     url = f"http://127.0.0.1:{port}"
     with ended(launch.command(policy, port), log=log, env=launch.environment()) as process:

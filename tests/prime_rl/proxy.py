@@ -20,16 +20,16 @@ PAUSE = "/pause?mode=wait&clear_cache=true"
 
 
 class AdminProxy:
-    """An administrative address for prime-rl in front of `vllm`, a base URL; use through `with`.
+    """An address for prime-rl in front of `vllm`, a base URL; use through `with`. `port` 0: any free port.
 
     Attributes:
         loaded: the folders whose weights vLLM was told to load, in order.
     """
 
-    def __init__(self, vllm: str) -> None:
+    def __init__(self, vllm: str, port: int = 0) -> None:
         self.loaded: list[str] = []
         self._http = httpx.Client(base_url=vllm, timeout=300, trust_env=False)
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
@@ -48,7 +48,7 @@ class AdminProxy:
         self._thread.join()
         self._http.close()
 
-    def ask(self, method: str, path: str, body: bytes) -> httpx.Response:
+    def ask(self, method: str, path: str, body: bytes, media: str) -> httpx.Response:
         """What vLLM answers to a request of prime-rl's."""
         name = urlsplit(path).path
         if name == "/update_weights":
@@ -60,7 +60,8 @@ class AdminProxy:
             if answer.is_success:
                 self.loaded.append(folder)
             return answer
-        return self._http.request(method, PAUSE if name == "/pause" else path, content=body)
+        address = PAUSE if name == "/pause" else path
+        return self._http.request(method, address, content=body, headers={"Content-Type": media})
 
 
 def _handler(proxy: AdminProxy) -> type[BaseHTTPRequestHandler]:
@@ -68,13 +69,14 @@ def _handler(proxy: AdminProxy) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            self._answer(proxy.ask("GET", self.path, b""))
+            self._ask(b"")
 
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            self._answer(proxy.ask("POST", self.path, body))
+            self._ask(self.rfile.read(int(self.headers.get("Content-Length", 0))))
 
-        def _answer(self, answer: httpx.Response) -> None:
+        def _ask(self, body: bytes) -> None:
+            media = self.headers.get("Content-Type", "application/json")
+            answer = proxy.ask(self.command, self.path, body, media)
             self.send_response(answer.status_code)
             self.send_header("Content-Type", answer.headers.get("content-type", "text/plain"))
             self.send_header("Content-Length", str(len(answer.content)))

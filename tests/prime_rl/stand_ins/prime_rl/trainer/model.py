@@ -1,10 +1,11 @@
-"""Stands in for prime-rl's `trainer/model.py`, of which its orchestrator uses `setup_tokenizer` alone.
+"""Stands in for prime-rl's `trainer/model.py`, of which its orchestrator and launcher use two functions.
 
 The real module imports torchtitan and kernels that are built for CUDA; a machine without a GPU has neither.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from transformers import AutoTokenizer
@@ -19,3 +20,9 @@ def setup_tokenizer(config: Any) -> Any:
     )
     tokenizer.pad_token_id = tokenizer.eos_token_id
     return tokenizer
+
+
+def pre_download_model(model_name: str, *, skip_weights: bool = False) -> None:
+    """Does nothing for a folder, like the real one. Downloads are not supported here."""
+    if not Path(model_name).exists():
+        raise NotImplementedError(f"the stand-in downloads no model: {model_name}")
