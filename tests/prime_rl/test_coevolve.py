@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import tomllib
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -15,14 +17,17 @@ from safetensors.torch import load_file
 
 from air.train.coevolve import report as coevolution
 from air.train.coevolve.coevolve_run import CoevolveRun
-from air.train.coevolve.plan import plan
+from air.train.coevolve.plan import POSED_FILE, Plan, plan
 from air.train.config.coevolve_config import CoevolveConfig
-from tests.e2e.train.test_coevolve import PROPOSALS, coevolve_toml, policies
+from air.train.prime_rl.training import PrimeTraining
+from tests.e2e.train.test_coevolve import PROPOSALS, QUESTIONS, coevolve_toml, policies
 from tests.prime_rl import programs
 from tests.prime_rl.processes import free_port
 
 pytestmark = pytest.mark.primerl
 SIDES = ("proposer", "executor")
+LR = 1e-5
+"""So small that answers to a question go on to differ: prime-rl gives up after ten batches without spread."""
 
 
 def on_prime_rl(settings: dict[str, Any]) -> dict[str, Any]:
@@ -45,7 +50,7 @@ def on_prime_rl(settings: dict[str, Any]) -> dict[str, Any]:
     }
     return settings | {
         "orchestrator": orchestrator,
-        "trainer": {"model": model},
+        "trainer": {"model": model, "optim": {"lr": LR}},
         "inference": {
             "server": {"port": port},
             "vllm": {"max_model_len": settings["seq_len"]},
@@ -58,33 +63,82 @@ def on_prime_rl(settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-async def test_a_round_is_trained_by_prime_rl(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report: Callable[[str], None]
-) -> None:
+@pytest.fixture
+def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Plan]:
+    """Begins a co-evolution whose trainings have so many steps, each with a checkpoint."""
     for name, value in programs.make(tmp_path / "prime-rl").items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     policies(tmp_path)
-    models = {name: tmp_path / name / "warm" for name in SIDES}
-    data = tomllib.loads(coevolve_toml(tmp_path, models).read_text())
-    for name in SIDES:
-        data[name] |= {"compute": {"device": "cpu", "threads": 1}}
-        data[name]["settings"] = on_prime_rl(data[name]["settings"])
-    planned = plan(CoevolveConfig.model_validate(data))
-    assert planned.proposer.engine == planned.executor.engine == "prime-rl"
-    planned.check()
-    planned.claim()
+
+    def begin(steps: int) -> Plan:
+        models = {name: tmp_path / name / "warm" for name in SIDES}
+        data = tomllib.loads(coevolve_toml(tmp_path, models).read_text())
+        for name in SIDES:
+            data[name] |= {"compute": {"device": "cpu", "threads": 1}}
+            settings = on_prime_rl(data[name]["settings"])
+            data[name]["settings"] = settings | {"max_steps": steps, "ckpt": {"interval": 1}}
+        planned = plan(CoevolveConfig.model_validate(data))
+        assert planned.proposer.engine == planned.executor.engine == "prime-rl"
+        planned.check()
+        planned.claim()
+        return planned
+
+    return begin
+
+
+async def test_a_round_is_trained_by_prime_rl(
+    begun: Callable[[int], Plan], tmp_path: Path, report: Callable[[str], None]
+) -> None:
+    planned = begun(1)
     await CoevolveRun(planned, print, lambda _: nullcontext(lambda: None)).run()
     assert planned.is_finished()
     rounds = coevolution.report(planned)["rounds"]
     assert [one["proposals"] for one in rounds] == [PROPOSALS, PROPOSALS]
     folder = tmp_path / "c" / "round1"
     for name in SIDES:
-        seen = _trained(folder / name, models[name])
+        seen = _trained(folder / name, tmp_path / name / "warm")
         report(f"co-evolution, {name}: {seen}")
     # The evaluation of round 1 was played with the weights that prime-rl trained.
     evaluation = (folder / "held_out" / "evaluation.json").read_text()
     assert str(folder / "executor" / "merged") in evaluation
+
+
+async def test_a_training_that_is_killed_goes_on_after_its_checkpoint(
+    begun: Callable[[int], Plan], tmp_path: Path, report: Callable[[str], None]
+) -> None:
+    """prime-rl's trainer and orchestrator go on after the last step that both have saved."""
+    steps = 8
+    planned = begun(steps)
+    folder, rows = planned.round_folder(1), tmp_path / "rows.jsonl"
+    questions = [{"question": q, "answer": right} for q, (right, _) in QUESTIONS.items()]
+    rows.write_text("".join(f"{json.dumps(question)}\n" for question in questions))
+    folder.mkdir(parents=True)
+    (folder / POSED_FILE).write_text(json.dumps(planned.posed(rows)))
+    training = planned.executor_run(1, str(tmp_path / "executor" / "warm"), len(questions))
+    assert isinstance(training, PrimeTraining)
+    task = asyncio.create_task(training.run(print))
+    saved = training.folder / "checkpoints" / "step_1"
+    while not (
+        (saved / "trainer/.metadata").exists() and (saved / "orchestrator/progress.pt").exists()
+    ):
+        assert not task.done(), await task
+        await asyncio.sleep(0.05)
+    task.cancel()
+    await asyncio.sleep(0.5)
+    task.cancel()  # the second time, prime-rl is killed
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert training.result() is None
+    said: list[str] = []
+    assert await training.run(said.append) == training.folder / "merged"
+    (first,) = re.findall(r"--resume\.step (\d+)", said[0])
+    log = (training.folder / "logs" / "attempt_2" / "trainer.log").read_text()
+    assert f"Resuming training from checkpoint step {first}" in log
+    assert [int(step) for step in re.findall(r"Step (\d+) \|", log)] == list(
+        range(int(first) + 1, steps + 1)
+    )
+    report(f"a training that was killed goes on after step {first}, to step {steps}")
 
 
 def _trained(folder: Path, before: Path) -> str:
