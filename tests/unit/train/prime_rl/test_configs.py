@@ -191,6 +191,7 @@ def test_agentflys_file_for_the_embedded_engine_only_lacks_prime_rls_keys() -> N
     whole, embedded = data("agentfly/math.toml"), data("agentfly/math_embedded.toml")
     for table in ("deployment", "inference"):
         del whole[table]
+    del whole["orchestrator"]["renderer"]  # None: the embedded engine chooses the same one
     (source,) = whole["orchestrator"]["train"]["source"]
     del (
         source["serve"],
