@@ -1,8 +1,8 @@
 """The reward of a proposal (a question that one model, the proposer, wrote for another model, the executor),
 by one of two definitions.
 
-    as_coded     −1 if the proposal is malformed, else
-                 λ_unc · min(p̂, 1 − p̂) + λ_tool · 0.05 · min(N, 4) − λ_rep · |c|/B
+    as_coded     u + λ_tool · 0.05 · min(N, 4) − λ_rep · |c|/B, where u is −1 if the proposal is malformed,
+                 else λ_unc · min(p̂, 1 − p̂)
     published    0 if the proposal is malformed, else
                  max(0, λ_unc · (1 − 2|p̂ − ½|) + λ_tool · 0.05 · min(N, 4) − λ_rep · |c|/B)
 
@@ -13,8 +13,8 @@ Only calls that a tool carried out without an error count, not text that looks l
 are from Agent0 (arXiv 2511.16043; project aiming-lab/Agent0). The proposer of a task `proposal:…` has no
 tools, so there N is 0 in `as_coded`.
 
-In Agent0's code, −1 replaces only the first term: a malformed proposal also loses |c|/B and is paid for its
-calls. Here both terms are left out, because a malformed proposal has no question that could be compared.
+A malformed proposal has no question. Agent0's code compares an empty text in its place, which is similar to
+no other text, so |c| is 1: its reward with `as_coded` is −1 − λ_rep/B if it made no calls.
 """
 
 from __future__ import annotations
@@ -56,15 +56,19 @@ class Weights:
 
 
 def as_coded(proposal: Proposal, weights: Weights = Weights()) -> float:
-    """Returns a proposal's reward as Agent0's code defines it, except if malformed: −1 then, else
-    `weights.uncertainty` · min(p̂, 1 − p̂) + `weights.tool` · 0.05 · min(the proposer's tool calls, 4) −
-    `weights.repetition` · (the share of similar proposals). p̂ is the agreement of the executor's answers."""
-    if not proposal.well_formed:
-        return -1.0
-    uncertainty = min(proposal.p_hat, 1 - proposal.p_hat)
-    calls = PER_CALL * min(proposal.proposer_calls, MOST_CALLS)
+    """Returns a proposal's reward as Agent0's code defines it: u + `weights.tool` · 0.05 · min(the proposer's
+    tool calls, 4) − `weights.repetition` · (the share of similar proposals). u is −1 if the proposal is
+    malformed, else `weights.uncertainty` · min(p̂, 1 − p̂). p̂ is the agreement of the executor's answers."""
+    uncertainty = weights.uncertainty * min(proposal.p_hat, 1 - proposal.p_hat)
+    calls = weights.tool * PER_CALL * min(proposal.proposer_calls, MOST_CALLS)
     repetition = weights.repetition * proposal.cluster_share
-    return weights.uncertainty * uncertainty + weights.tool * calls - repetition
+    return (uncertainty if proposal.well_formed else -1.0) + calls - repetition
+
+
+def malformed_reward(definition: Definition, window: int, weights: Weights = Weights()) -> float:
+    """Returns the reward of a malformed proposal without tool calls, by a definition (a key of `REWARDS`).
+    `window` is B, the number of compared proposals: a malformed one is alone in its cluster."""
+    return REWARDS[definition](Proposal(False, cluster_share=1 / window), weights)
 
 
 def published(proposal: Proposal, weights: Weights = Weights()) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 from air import json_lines, paths
 from air.rewards.proposals.agreement import Agreement, Definition, agreement, equal_answers, p_hat
 from air.rewards.proposals.novelty import MOST_TEXTS, clusters
-from air.rewards.proposals.proposer_reward import REWARDS, Proposal, Weights
+from air.rewards.proposals.proposer_reward import REWARDS, Proposal, Weights, malformed_reward
 from air.train.coevolve.files import (
     ANSWERED,
     JSON_FILE,
@@ -86,7 +86,8 @@ def of_proposals(lines: Sequence[Mapping[str, Any]], config: CoevolveConfig) -> 
     proposals, including malformed ones, whose p̂ is within the range for the executor's training. `rewards`
     has the mean reward of all proposals by each definition, `as_coded` and `published`. The mean reward of
     the well-formed proposals is estimated from the first 512 of them. Similarity to other proposals, which
-    lowers rewards, is computed among these 512.
+    lowers rewards, is computed among these 512. A malformed
+    proposal is similar to no other.
     """
     read = [line for line in lines if "malformed" not in line]
     found = [_agreement(line, config) for line in read]
@@ -141,7 +142,7 @@ def _mean_reward(
     """
     payment = config.payment
     weights = Weights(payment.uncertainty, payment.tool, payment.repetition)
-    malformed = REWARDS[name](Proposal(False), weights)
+    malformed = malformed_reward(name, payment.window, weights)
     read = [line for line in lines if "malformed" not in line]
     rewards = []
     for line, own in zip(read, numbers, strict=False):

@@ -5,7 +5,8 @@ The executor, another model whose weights are frozen, answers the question k tim
 depends on how far the answers agree and on how similar the question is to the latest questions
 (`air.rewards.proposals`). There are two definitions of the reward, after the method Agent0: `as_coded` and
 `published` (see `ProposerSettings.reward`). With `published` the reward also depends on the executor's tool
-calls. A malformed proposal earns −1 with `as_coded` and 0 with `published`, and is not sent to the executor.
+calls. A malformed proposal earns less than −1 with `as_coded` and 0 with `published`, and is not sent to the
+executor.
 If the executor's service fails, the episode has no reward and is left out of training. If the service fails
 only on this question, all k answers count as unreadable.
 
@@ -34,7 +35,7 @@ from air.rewards.proposals.agreement import (
     p_hat,
 )
 from air.rewards.proposals.novelty import MOST_TEXTS, Window
-from air.rewards.proposals.proposer_reward import REWARDS, Proposal, Weights
+from air.rewards.proposals.proposer_reward import REWARDS, Proposal, Weights, malformed_reward
 from air.rewards.proposals.reading import LONGEST_QUESTION, Malformed, Question, read
 from air.worlds.base import Observation, Step
 from air.worlds.proposals.comparison_threads import compare_in_thread
@@ -104,6 +105,14 @@ class ProposerSettings(BaseConfig):
     instructions: str = INSTRUCTIONS
     """The text of the first prompt, which tells the proposer what to write."""
 
+    def weights(self) -> Weights:
+        """Returns the weights of the reward's three terms."""
+        return Weights(self.uncertainty, self.tool, self.repetition)
+
+    def malformed_reward(self) -> float:
+        """Returns the reward of a malformed proposal: 0 without a `url`, as for every proposal."""
+        return malformed_reward(self.reward, self.window, self.weights()) if self.url else 0.0
+
 
 class ProposalWorld:
     """A world (an environment for an agent) in which an episode has one action: a proposal, that is, a
@@ -127,8 +136,7 @@ class ProposalWorld:
             question = read(action.answer, settings.longest)
         except Malformed as error:
             self._ended = True
-            reward = REWARDS[settings.reward](Proposal(False), Weights())
-            return Step(Observation(str(error)), done=True, reward=reward if settings.url else 0.0)
+            return Step(Observation(str(error)), done=True, reward=settings.malformed_reward())
         reward = await self._reward_of(question) if settings.url else 0.0
         self._facts["proposal_read"] = 1.0
         self._ended = True
@@ -153,10 +161,9 @@ class ProposalWorld:
             "cluster_share": share,
             "executor_calls": answered.tool_calls,
         }
-        weights = Weights(s.uncertainty, s.tool, s.repetition)
         calls = answered.tool_calls if found.suffices(s.least_valid) else 0.0
         proposal = Proposal(True, p, share, executor_calls=calls)
-        return REWARDS[s.reward](proposal, weights)
+        return REWARDS[s.reward](proposal, s.weights())
 
     def _measured(
         self, question: Question, answers: Sequence[str | None]
@@ -192,7 +199,6 @@ class ProposalSource:
         check_equality(settings.equality)
         # One window for all episodes of a task in this process, however often the task is loaded.
         window = self._windows.setdefault((str(path), settings.window), Window(settings.window))
-        malformed = REWARDS[settings.reward](Proposal(False), Weights()) if settings.url else 0.0
         return WorldTask(
             id=f"proposal:{name}",
             make=lambda: ProposalWorld(settings, window),
@@ -201,7 +207,7 @@ class ProposalSource:
             replays=False,
             max_turns=1,
             format=FORMAT,
-            unanswered=malformed,  # an empty reply is a malformed proposal
+            unanswered=settings.malformed_reward(),  # an empty reply is a malformed proposal
             seconds=3 * settings.seconds
             + 600.0,  # a slow scorer must fail before the episode's time ends
             facts=FACTS,

@@ -105,8 +105,9 @@ def test_the_report_of_a_round_by_hand() -> None:
     assert found["different"] == 5
     assert found["clusters"] == 4
     assert found["novelty"] == pytest.approx(4 / 5)
-    # .5 − 2/5, twice; 0 − 1/5, three times; −1.
-    assert found["rewards"]["as_coded"] == pytest.approx((0.1 + 0.1 - 0.2 - 0.2 - 0.2 - 1) / 6)
+    # .5 − 2/5, twice; 0 − 1/5, three times; −1 − 1/128, as the window has 128 proposals.
+    expected = (0.1 + 0.1 - 0.2 - 0.2 - 0.2 - 1 - 1 / 128) / 6
+    assert found["rewards"]["as_coded"] == pytest.approx(expected)
     # 1 − 2/5, twice; 0 − 1/5; .5 − 1/5; 0 − 1/5; 0.
     assert found["rewards"]["published"] == pytest.approx((0.6 + 0.6 + 0 + 0.3 + 0 + 0) / 6)
 
@@ -125,7 +126,7 @@ def test_malformed_proposals_count_by_their_share_of_all_proposals() -> None:
     same = line("What is 3 + 4?", "7", "7", "7.0", "8", None)  # p = 0.5, and a share of 1
     half = [same] * 1024 + [LINES[-1]] * 1024
     rewards = of_proposals(half, config(payment={"repetition": 0.25}))["rewards"]
-    assert rewards["as_coded"] == pytest.approx((0.5 - 0.25 - 1) / 2)
+    assert rewards["as_coded"] == pytest.approx((0.5 - 0.25 - 1 - 0.25 / 128) / 2)
     assert rewards["published"] == pytest.approx((1 - 0.25 + 0) / 2)
 
 
@@ -141,7 +142,7 @@ def test_the_report_pays_no_calls_to_a_question_that_hardly_anybody_can_answer()
 def test_a_round_without_a_proposal_that_can_be_read() -> None:
     found = of_proposals([LINES[-1]], config())
     assert (found["mean_p"], found["novelty"], found["frontier_share"]) == (None, None, 0.0)
-    assert found["rewards"] == {"as_coded": -1.0, "published": 0.0}
+    assert found["rewards"] == {"as_coded": -1 - 1 / 128, "published": 0.0}
     content = {
         "rounds": [{"round": 0, **found, "kept": 0, "kept_share": 0.0, "held_out": None}],
     }

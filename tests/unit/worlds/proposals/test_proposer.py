@@ -118,7 +118,7 @@ async def test_answers_are_compared_by_the_rule_of_the_settings(tmp_path: Path) 
 
 async def test_a_malformed_proposal_is_the_proposers_and_is_not_sent(tmp_path: Path) -> None:
     async with service(answering("7", "7", "7", "7")) as (url, bodies):
-        for definition, reward in (("as_coded", -1.0), ("published", 0.0)):
+        for definition, reward in (("as_coded", -1.125), ("published", 0.0)):
             task = load(tmp_path, url=url, reward=definition)
             for reply in ("What is 3 + 4?", PROPOSAL * 2, PROPOSAL.replace("3", "3" * 5000)):
                 assert await play(task, reply) == (reward, dict.fromkeys(task.facts, 0.0))
@@ -228,7 +228,7 @@ def test_settings_are_checked(tmp_path: Path) -> None:
 def test_the_example_of_prime_rl_loads_and_its_window_is_the_batch() -> None:
     folder = paths.shipped("configs") / "agent0"
     file = folder / "example_proposal.json"
-    assert sources.load(f"proposal:{file}").unanswered == -1.0
+    assert sources.load(f"proposal:{file}").unanswered == -1 - 1 / 512
     run = read_toml(folder / "proposer_prime_rl.toml")
     assert json.loads(file.read_text())["window"] == run["orchestrator"]["batch_size"]
     (source,) = run["orchestrator"]["train"]["source"]
