@@ -88,17 +88,18 @@ def validate(kind: type[ConfigT], data: dict[str, Any], *, where: str) -> Config
         raise ConfigError(bad.message, where=where, remedy=bad.remedy) from None
 
 
-def plugin(path: str, folder: Path | None = None) -> Any:
+def plugin(path: str, folder: Path | None = None, where: str = "plugin") -> Any:
     """Imports and returns the object that `path` names. `path` has the form `module:name` or, if `folder` is
-    given, also `file.py:name`; a relative file is looked up in `folder`.
+    given, also `file.py:name`; a relative file is looked up in `folder`. `where` is the setting that names
+    the object, for error messages.
 
     A file is executed only once in a process. Its imports find modules on Python's path, but not the files
     beside it. Raises MissingError if the module, the file or the object does not exist. Raises ConfigError if
-    `path` is malformed or the file raises an exception.
+    `path` is malformed or the module or file raises an exception.
     """
     module, colon, name = path.rpartition(":")
     if not (module and colon and name):
-        raise ConfigError(f"{path!r} must be of the form `module:name`", where="plugin")
+        raise ConfigError(f"{path!r} must be of the form `module:name`", where=where)
     if folder is not None and module.endswith(".py"):
         return _plugin_of_file(folder / Path(module).expanduser(), name)
     try:
@@ -106,9 +107,14 @@ def plugin(path: str, folder: Path | None = None) -> Any:
     except (ImportError, AttributeError) as error:
         raise MissingError(
             f"{path!r} cannot be imported: {error}",
-            where="plugin",
+            where=where,
             remedy=f"install the package that has {module!r}, or put its folder on PYTHONPATH",
         ) from error
+    except UsageError:
+        raise
+    except Exception as error:
+        message = f"{module!r} cannot be imported: {type(error).__name__}: {error}"
+        raise ConfigError(message, where=where, remedy="correct the module") from error
 
 
 def _plugin_of_file(file: Path, name: str) -> Any:

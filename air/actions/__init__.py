@@ -6,8 +6,6 @@ A format has no state. It is one of the objects in `FORMATS`, or an instance of 
 
 from __future__ import annotations
 
-import functools
-
 from air.actions.adapted import Adapted
 from air.actions.agentfly import ActionTag, BashSwe, Code, ReactInput
 from air.actions.base import (
@@ -70,8 +68,8 @@ def get(name: str, where: str = "env.agent.harness.format") -> ActionFormat:
     """Returns the action format with a name: a key of `FORMATS`, or `module:Class` for a user's class.
     `where` is the setting with the name, for error messages.
 
-    Raises ConfigError if there is no such format or the class is not a format, and MissingError if the
-    class cannot be imported.
+    Raises ConfigError if there is no such format, or if the class is not a format or raises an exception, and
+    MissingError if the class does not exist.
     """
     if name in FORMATS:
         return FORMATS[name]
@@ -82,21 +80,30 @@ def get(name: str, where: str = "env.agent.harness.format") -> ActionFormat:
             where=where,
             remedy=f"use {NAMES_ELSEWHERE.get(name.lower(), known)}",
         )
-    return _from_plugin(name, where)
-
-
-@functools.cache
-def _from_plugin(path: str, where: str) -> ActionFormat:
-    kind = plugin(path)
-    with boundary(ConfigError, f"{where}: {path!r} takes arguments", TypeError):
-        made = kind() if isinstance(kind, type) else None
-    if not isinstance(made, TextFormat):
+    kind = plugin(name, where=where)
+    made = _made(kind, f"{where}: {name!r}") if isinstance(kind, type) else None
+    if made is None:
         raise ConfigError(
-            f"{path!r} is not an action format",
+            f"{name!r} is not an action format",
             where=where,
             remedy="name a class that has all members of `air.actions.TextFormat`",
         )
-    return made if isinstance(made, ActionFormat) else Adapted(made)
+    return made
+
+
+_made_formats: dict[type, ActionFormat] = {}
+
+
+def _made(kind: type, where: str) -> ActionFormat | None:
+    """Returns the one object of the user's class `kind`, or None if it is not an action format. `where` is
+    the setting and the class, for error messages."""
+    if kind not in _made_formats:
+        with boundary(ConfigError, f"{where} cannot be created without arguments", Exception):
+            made = kind()
+        if not isinstance(made, TextFormat):
+            return None
+        _made_formats[kind] = made if isinstance(made, ActionFormat) else Adapted(made)
+    return _made_formats[kind]
 
 
 __all__ = [

@@ -270,8 +270,8 @@ def _evaluation(
     The folder is that of the flag `--record-dir` or, if `of_run` is true, its subfolder `label`. Without this
     flag, it is `usual`, with the suite's name appended if benchmarks are played. If this folder has records
     of an evaluation with other settings, or if `--fresh` is given, a number (`-2`, `-3`, …) is appended. Of
-    several folders for the same evaluation, it is the last one with a recorded episode: an evaluation that
-    was killed early can leave a folder without any.
+    several folders for the same evaluation, it is the last one in which an episode was begun: an evaluation
+    that was killed early can leave a folder without any.
     """
     from air.train.evaluation.resumable_evaluation import Evaluation
 
@@ -290,7 +290,7 @@ def _evaluation(
         evaluation = make(label, model, settings, folder)
         if not folder.exists():
             return chosen or evaluation
-        if not args.fresh and evaluation.fits() and (chosen is None or evaluation.episodes()):
+        if not args.fresh and evaluation.fits() and (chosen is None or evaluation.was_begun()):
             chosen = evaluation
         number += 1
 

@@ -15,8 +15,7 @@ from air.serve.tools.verl_tool_calls import ParsedCall, read
 from air.serve.tools.verl_tool_protocol import LONGEST_REPLY
 
 LEAST_TOKENS = 16
-"""If the endpoint refuses a request, the maximum number of tokens of the reply is halved, but not to less
-than this."""
+"""If the endpoint refuses a request, it is asked for half as many tokens, down to this number."""
 _CONTROL = re.compile(
     r"<(?=[|\uff5c][^|\uff5c<>\n]{1,60}[|\uff5c]>|(?:start|end)_of_turn>|/?s>)|\[(?=/?INST\])"
 )
@@ -86,18 +85,20 @@ class CompletionLoop:
 
         Raises the errors of `Model.complete`. If the endpoint refuses the first request of a text even for a
         short reply, the prompt fills the context, or something else is wrong: this raises the first refusal,
-        which concerns the client's own `max_tokens`. After an accepted request, only the context can be the
-        reason."""
+        which concerns the client's own `max_tokens`. After an accepted request, a refusal is taken for a full
+        context."""
         most: int = settings["max_tokens"]
         refusal: ModelRefused | None = None
-        while refusal is None or most >= LEAST_TOKENS:
+        while True:
             try:
                 return await self.model.complete(
                     prompt + state.text, {**settings, "max_tokens": most}, ends
                 )
             except ModelRefused as error:
                 refusal = refusal or error
-                most //= 2
+            if most <= LEAST_TOKENS:
+                break
+            most = max(most // 2, LEAST_TOKENS)
         if not state.turns:
             raise refusal
         return None

@@ -31,6 +31,8 @@ _SAMPLING = (
     *("temperature", "top_p", "max_tokens", "max_completion_tokens", "stop", "seed"),
     *("presence_penalty", "frequency_penalty"),
 )
+MOST_TOKENS = 2**24
+"""The largest `max_tokens` of a request. It bounds how often the server asks for half as many tokens."""
 
 
 class ModelRequest(BaseModel):
@@ -43,8 +45,8 @@ class ModelRequest(BaseModel):
     n: int = Field(1, ge=1, le=128)
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, ge=0, le=1)
-    max_tokens: int | None = Field(None, ge=1)
-    max_completion_tokens: int | None = Field(None, ge=1)
+    max_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
+    max_completion_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
     stop: str | list[str] | None = None
     seed: int | None = None
     presence_penalty: float | None = Field(None, ge=-2, le=2)

@@ -52,6 +52,11 @@ class Evaluation:
         ends = [(read_outcome(path), str(path)) for path in files]
         return [EpisodeScores.of_outcome(one, where) for one, where in ends if one.how == "well"]
 
+    def was_begun(self) -> bool:
+        """Returns whether the folder has a record of an episode, which may be of a failed or interrupted
+        one."""
+        return any((self.folder / TRAJECTORIES).glob("*.jsonl"))
+
     def missing(self, episodes: int) -> dict[str, int]:
         """Returns, by task id, how many episodes must still be played until each task has `episodes` episodes
         that ended without an infrastructure error (of air or the machine)."""

@@ -94,8 +94,8 @@ class RowsSettings(BaseConfig):
 def of(name: str, task_id: str) -> tuple[RowsSettings, Path]:
     """Returns two values for the task name `PATH#KEY=VALUE&…`: the settings, and the folder to which the
     paths in the settings are relative. This is the folder of the `.toml` file or, without such a file, the
-    current folder. `task_id` is the task id, for error messages. Raises MissingError if the `.toml` file is
-    absent, and ConfigError if a setting is wrong."""
+    current folder. `task_id` is the task id, for error messages. Raises MissingError if the `.toml` file or
+    the class of the action format is absent, and ConfigError if a setting is wrong."""
     settings, folder, where = _read(name, task_id)
     if settings.format:
         actions.get(settings.format, f"{where}: format")

@@ -93,12 +93,15 @@ def test_an_evaluation_that_was_killed_early_does_not_hide_an_older_one(tmp_path
         again = command(*argv, cwd=tmp_path)
         assert again.returncode == 0, again.stdout + again.stderr
         assert "1 of 1 episodes are recorded already in outputs/eval-m " in again.stdout
-        for path in trajectory_files(done):
-            shutil.copytree(path.parent, killed / path.parent.name)
+        (record,) = trajectory_files(done)
+        begun = killed / record.relative_to(done)
+        begun.parent.mkdir()
+        begun.write_text(record.read_text().splitlines(keepends=True)[0])  # killed in an episode
         last = command(*argv, cwd=tmp_path)
         assert last.returncode == 0, last.stdout + last.stderr
-        assert "recorded already in outputs/eval-m-2 " in last.stdout
-    assert len(trajectory_files(done)) == 1
+        assert "recorded already" not in last.stdout
+    assert len(trajectory_files(killed)) == 2
+    assert trajectory_files(done) == [record]
 
 
 def test_a_start_model_that_is_gone_is_named(trained: Path, tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from air.actions import Action, Fenced, FormatError, ToolCall, get
-from air.errors import ConfigError
+from air.errors import ConfigError, MissingError
 
 fenced = get("fenced")
 
@@ -59,6 +61,39 @@ def test_what_is_rendered_is_read_back() -> None:
 def test_an_unknown_format_names_the_known_ones() -> None:
     with pytest.raises(ConfigError, match="fenced"):
         get("mlgymm")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "part"),
+    [
+        ("no_such_module:Format", MissingError, "no_such_module"),
+        ("broken_format:Format", ConfigError, "ZeroDivisionError"),
+        ("odd_formats:Absent", MissingError, "Absent"),
+        ("odd_formats:NEEDS", ConfigError, "is not an action format"),
+        ("odd_formats:Needs", ConfigError, "without arguments"),
+        ("odd_formats:Raises", ConfigError, "no weights"),
+        ("odd_formats:Empty", ConfigError, "is not an action format"),
+    ],
+)
+def test_a_users_format_that_cannot_be_had_is_refused_with_its_setting(
+    name: str, kind: type[Exception], part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_format.py").write_text("1 / 0")
+    (tmp_path / "odd_formats.py").write_text(
+        "class Needs:\n    def __init__(self, key): ...\n"
+        "class Raises:\n    def __init__(self): raise ValueError('no weights')\n"
+        "class Empty: ...\n"
+        "NEEDS = 1\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(kind, match=part) as raised:
+        get(name, "rows.toml: format")
+    assert "rows.toml: format" in str(raised.value)
+
+
+def test_there_is_one_object_of_a_users_format() -> None:
+    name = "air.worlds.proposals.whole_reply:WholeReply"
+    assert get(name, "a") is get(name, "b")
 
 
 TOOLS = [

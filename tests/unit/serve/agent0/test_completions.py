@@ -191,6 +191,7 @@ REFUSED: list[tuple[dict[str, Any], int, str | None, str]] = [
     ({"logprobs": 1}, 400, "logprobs", "null"),
     ({"stream": True}, 400, "stream", "not streamed"),
     ({"max_tokens": 0}, 400, "max_tokens", "greater"),
+    ({"max_tokens": 10**4000}, 400, "max_tokens", "less"),
     ({"model": "gpt-4"}, 404, "model", "it is 'm'"),
     ({"n": 5}, 503, None, "exceed the 4"),
 ]
@@ -258,7 +259,8 @@ async def test_the_defaults_of_openai_may_be_sent() -> None:
     ("room", "text", "most"),
     [
         (40, f"{CALL}{SUM}It is 4.", [100, 100, 50, 25]),  # a shorter reply fits
-        (10, f"{CALL}{SUM}", [100, 100, 50, 25]),  # 12 tokens are not tried
+        (16, f"{CALL}{SUM}It is 4.", [100, 100, 50, 25, 16]),
+        (15, f"{CALL}{SUM}", [100, 100, 50, 25, 16]),  # fewer than 16 tokens are not tried
     ],
 )
 async def test_a_text_that_fills_the_context_is_not_lost(
@@ -275,7 +277,7 @@ async def test_a_text_that_fills_the_context_is_not_lost(
         return await model.reply(request)
 
     async with completing(reply) as served:
-        reason = "stop" if room >= 25 else "length"
+        reason = "stop" if room >= 16 else "length"
         assert await text_of(served, max_tokens=100) == (text, reason)
         assert [one["max_tokens"] for one in model.requests] == most
 
@@ -286,7 +288,8 @@ async def test_a_text_that_fills_the_context_is_not_lost(
         (100, 200, [100]),
         (99, 200, [100, 50]),
         (25, 200, [100, 50, 25]),
-        (24, 400, [100, 50, 25]),  # 12 tokens are not tried
+        (16, 200, [100, 50, 25, 16]),
+        (15, 400, [100, 50, 25, 16]),  # fewer than 16 tokens are not tried
     ],
 )
 async def test_the_first_reply_fits_into_the_context(
