@@ -136,5 +136,10 @@ def broadcast(made: Run, version: int, policy: Path) -> None:
 
 def read_episodes(made: Run, step: int, subset: str) -> list[dict[str, Any]]:
     """The episodes of one step as prime-rl's file monitor wrote them; `all` or `effective`."""
-    file = made.folder / f"rollouts/step_{step}/train/{subset}/traces.jsonl"
+    return read_traces(made.folder, step, subset)
+
+
+def read_traces(folder: Path, step: int, subset: str) -> list[dict[str, Any]]:
+    """As `read_episodes`, for the folder of a run."""
+    file = folder / f"rollouts/step_{step}/train/{subset}/traces.jsonl"
     return [json.loads(line) for line in file.read_text().splitlines()]

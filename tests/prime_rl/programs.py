@@ -13,7 +13,6 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from tests.prime_rl.chain import vllm
 from tests.prime_rl.proxy import AdminProxy
@@ -21,6 +20,8 @@ from tests.prime_rl.proxy import AdminProxy
 STAND_INS = "stand_ins"
 """The last part of a path that only the orchestrator and the launcher may search: its modules take the place
 of some of the trainer's."""
+LOGS = "TEST_PRIME_RL_LOGS"
+"""The environment variable with the folder for vLLM's log."""
 PROGRAMS = {
     "python": "",
     "inference": "-m tests.prime_rl.programs",
@@ -48,7 +49,12 @@ def make(folder: Path) -> dict[str, str]:
         programs / "torchrun",
         f'PYTHONPATH={own} exec {python} -c {shlex.quote(TORCHRUN)} "$@"',
     )
-    return {"AIR_PRIME_RL": str(folder), "AIR_GPU_INVENTORY": "0=GPU-0,1=GPU-1"}
+    logs = folder / "logs"
+    return {
+        "AIR_PRIME_RL": str(folder),
+        "AIR_GPU_INVENTORY": "0=GPU-0,1=GPU-1",
+        LOGS: str(logs),
+    }
 
 
 def _write(path: Path, line: str) -> None:
@@ -65,8 +71,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     model, length = Path(config.vllm.model), config.vllm.max_model_len
     with (
-        TemporaryDirectory() as folder,
-        vllm(model, Path(folder), max_model_len=length) as served,
+        vllm(model, Path(os.environ[LOGS]), max_model_len=length) as served,
         AdminProxy(served.url, port=config.server.port),
     ):
         threading.Event().wait()

@@ -20,6 +20,7 @@ with collector_paused():
     import wave  # any module that nothing has loaded yet
 assert gc.isenabled()
 assert gc.get_freeze_count() > frozen
+not_frozen = [[] for _ in range(10)]
 frozen = gc.get_freeze_count()
 with collector_paused():
     import wave

@@ -52,7 +52,7 @@ async def test_the_shell_keeps_its_folder_and_variables(opened: OpenTools) -> No
 
 async def test_no_file_of_the_shell_is_listed(opened: OpenTools) -> None:
     """The shell keeps its state in the folder for temporary files, which may be the working directory."""
-    await bash(opened, 'cd "$TMPDIR"; export X=1; touch own')
+    await bash(opened, 'cd "${TMPDIR:-/tmp}"; export X=1; touch own')
     assert await call(opened, "view", path=".") == "success: own"
     assert await bash(opened, "ls -A; echo $X") == ("own\n1", "success")
     assert await call(opened, "view", path=".") == "success: own"

@@ -32,7 +32,7 @@ from air.rewards.answers.mathematics import (
     math_string_equal,
     measured,
 )
-from air.rewards.answers.notation import MOST_CHARACTERS
+from air.rewards.answers.notation import MOST_CHARACTERS, normal
 from air.rewards.answers.quantities import Quantity, number, without_unit
 from air.rewards.answers.worker import can_be_paired, same_trees
 
@@ -271,9 +271,12 @@ def test_long_replies_take_little_time() -> None:
     assert time.process_time() - start < 20  # measured: 0.5
 
 
+OTHER_FORMS = {"1": "3/3", ".1": "1/10", "1%": "0.01"}
+
+
 def test_an_answer_with_many_parts_is_compared_in_limited_time() -> None:
-    """The longest answers with the most parts: pairs, triples and so on, of numbers that all differ. A longer
-    answer is none, whatever its parts are, so the number of comparisons is limited."""
+    """Answers with the most parts: 32 tuples or sets, with as many numbers as the longest answer has room
+    for. A longer answer is none, whatever its parts are, so the number of comparisons is limited."""
     start = time.process_time()
     for brackets, gold, other in (
         ("()", ("1", "2", "3"), ("4", "5", "6")),
@@ -283,10 +286,11 @@ def test_an_answer_with_many_parts_is_compared_in_limited_time() -> None:
     ):
         right, wrong = (_longest(*brackets, numbers) for numbers in (gold, other))
         assert measured(right, wrong).equal is False
-        assert measured(right, right).equal is True
+        equal = right.replace(f"{gold[0]},", f"{OTHER_FORMS[gold[0]]},", 1)
+        assert measured(right, equal).equal is True
     assert time.process_time() - start < 20  # measured: 1
     elements = r"\{" + ",".join(str(number) for number in range(450)) + r"\}"
-    assert math_equal(elements, "1").reward == 0
+    assert normal(elements) == ""
 
 
 def _longest(opening: str, closing: str, numbers: Sequence[str]) -> str:
