@@ -171,6 +171,23 @@ async def a_cancelled_exec_kills_its_command(box: Box) -> None:
 
 
 @CHECKS.add()
+async def a_killed_process_is_gone_before_the_next_command(box: Box) -> None:
+    """Otherwise it may still hold the port or the memory that the next command needs. A process with many
+    small pages of memory takes long to end."""
+    hold = (
+        "import mmap, os, time; kept = mmap.mmap(-1, 200 << 20); kept.madvise(mmap.MADV_NOHUGEPAGE)\n"
+        "for page in range(0, len(kept), 4096): kept[page] = 1\n"
+        "open('holder', 'w').write(str(os.getpid())); time.sleep(600)"
+    )
+    script = 'setsid python3 -c "$0" >/dev/null 2>&1 & wait'
+    task = asyncio.create_task(box.exec(["bash", "-c", script, hold], timeout=120))
+    pid = await line(box, "until [ -s holder ]; do sleep 0.01; done; cat holder")
+    task.cancel()
+    await asyncio.wait([task])
+    same(await line(box, f"sed 's/.*) //' /proc/{pid}/stat 2>/dev/null | cut -c 1 | tr -d Z"), "")
+
+
+@CHECKS.add()
 async def one_timeout_leaves_other_commands_alone(box: Box) -> None:
     await sh(box, f"setsid sleep {_NAP}.8 >/dev/null 2>&1 &")
     script = f"(setsid sleep {_NAP}.9 &); until [ -e go ]; do sleep 0.05; done; echo done"

@@ -107,10 +107,8 @@ class Guest:
         running_commands.prctl(running_commands.PR_SET_CHILD_SUBREAPER, 1)
         if self.me != 1:
             running_commands.prctl(running_commands.PR_SET_PDEATHSIG, signal.SIGTERM)
-        for (
-            number
-        ) in running_commands.SIGNALS:  # handled, not ignored: commands would inherit the latter
-            signal.signal(number, lambda *_: None)
+        for number in running_commands.SIGNALS:
+            signal.signal(number, lambda *_: None)  # not ignored: commands would inherit that
         signal.pthread_sigmask(signal.SIG_SETMASK, [])  # commands inherit the mask
         if self.me != 1:
             signal.signal(signal.SIGTERM, self._interrupted)
@@ -428,20 +426,21 @@ class Guest:
             self.reuse.reset_after(reset)
 
     def _kill(self, command: running_commands.Command) -> None:
-        """Kills all processes of a command, and repeats this until no new descendant appears."""
+        """Kills all processes of a command, and repeats this until no new descendant appears. Waits a moment
+        for their end."""
+        seen: set[int] = set()
         killed: set[int] = set()
-        if (
-            command.status is None
-        ):  # all at once: a process that forks and exits escapes every listing
+        if command.status is None:
+            # All at once, because a process that forks and exits escapes every listing.
             running_commands.signal_all({-command.pid}, signal.SIGKILL)
         quiet = 0
         for _ in range(100):
-            new = self._tree(command) - killed
+            new = self._tree(command) - seen
             quiet = 0 if new else quiet + 1
             if quiet == QUIET:
-                return
-            running_commands.kill(new)
-            killed |= new
+                return running_commands.wait_for_end(killed)
+            seen |= new
+            killed |= running_commands.kill(new)
             self.reap()
         if self.me == 1:  # it forks faster than it is listed: kill all processes of the box at once
             running_commands.signal_all({-1}, signal.SIGKILL)

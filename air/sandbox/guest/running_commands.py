@@ -30,6 +30,7 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
 MARK = "AIR_COMMAND"
 DRAIN_SECONDS, DRAIN_MOST = 0.05, 1.0
 STOP_SECONDS = 10.0
+DYING_SECONDS = 1.0
 SIGNALS = [
     *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE),
     *(signal.SIGALRM, signal.SIGTERM, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),
@@ -269,21 +270,33 @@ def tree(
     return pids - {guest}
 
 
-def kill(pids: set[int]) -> None:
-    """Kills the processes with these `pids`. First stops all of them, so that none can start another process
-    meanwhile."""
+def kill(pids: set[int]) -> set[int]:
+    """Kills the processes with these `pids`, and returns the pids of those that it could signal. First stops
+    all of them, so that none can start another process meanwhile."""
     signal_all(pids, signal.SIGSTOP)
-    signal_all(pids, signal.SIGKILL)
+    return signal_all(pids, signal.SIGKILL)
 
 
-def signal_all(pids: set[int], number: int) -> None:
-    """Sends the signal `number` to each process. Skips processes that are gone or that the guest (this
-    process) may not signal."""
+def signal_all(pids: set[int], number: int) -> set[int]:
+    """Sends the signal `number` to each process, and returns the pids of those that got it. Skips processes
+    that are gone or that the guest (this process) may not signal."""
+    signalled = set()
     for pid in pids:
         try:
             os.kill(pid, number)
         except (ProcessLookupError, PermissionError):
             continue
+        signalled.add(pid)
+    return signalled
+
+
+def wait_for_end(killed: set[int]) -> None:
+    """Waits until the killed processes with these pids have ended, at most `DYING_SECONDS`. On a busy machine
+    a killed process gets CPU time late. Until it ends, it keeps its ports, files and memory, and the next
+    command may need them."""
+    give_up = time.monotonic() + DYING_SECONDS
+    while not killed.isdisjoint(processes()) and time.monotonic() < give_up:
+        time.sleep(0.001)
 
 
 class Freezer:
