@@ -2,7 +2,7 @@
 
 torch, transformers and verifiers create about a million objects when they are imported. Python's garbage
 collector would look at all of them several times during the imports and once more at exit, and would free
-nothing. This takes a third of a command's start.
+nothing. This is a third of the imports' CPU time.
 """
 
 from __future__ import annotations
