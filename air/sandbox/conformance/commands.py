@@ -175,16 +175,46 @@ async def a_killed_process_is_gone_before_the_next_command(box: Box) -> None:
     """Otherwise it may still hold the port or the memory that the next command needs. A process with many
     small pages of memory takes long to end."""
     hold = (
-        "import mmap, os, time; kept = mmap.mmap(-1, 200 << 20); kept.madvise(mmap.MADV_NOHUGEPAGE)\n"
+        "import mmap, os, time; kept = mmap.mmap(-1, 100 << 20); kept.madvise(mmap.MADV_NOHUGEPAGE)\n"
         "for page in range(0, len(kept), 4096): kept[page] = 1\n"
-        "open('holder', 'w').write(str(os.getpid())); time.sleep(600)"
+        "open('pid', 'w').write(str(os.getpid())); time.sleep(600)"
     )
+    same(await _states_after_kill(box, hold), "")
+
+
+WITHOUT_FIRST_THREAD = """
+import ctypes, os, threading, time
+
+def beat():
+    while True:
+        with open('beat', 'w') as file:
+            file.write(str(time.monotonic_ns()))
+        time.sleep(0.01)
+
+threading.Thread(target=beat).start()
+with open('pid', 'w') as file:
+    file.write(str(os.getpid()))
+ctypes.CDLL(None).pthread_exit(None)
+"""
+"""A Python program that goes on in a thread after its first thread has ended. The kernel says of its process
+that it is a zombie (state Z), as if it had ended."""
+
+
+@CHECKS.add()
+async def a_program_whose_first_thread_has_ended_is_killed(box: Box) -> None:
+    same(await _states_after_kill(box, WITHOUT_FIRST_THREAD), "")
+
+
+async def _states_after_kill(box: Box, code: str) -> str:
+    """Runs a Python program in a session of its own, cancels its command when it has written its pid into the
+    file `pid`, and returns the states of those of its threads that are still there."""
     script = 'setsid python3 -c "$0" >/dev/null 2>&1 & wait'
-    task = asyncio.create_task(box.exec(["bash", "-c", script, hold], timeout=120))
-    pid = await line(box, "until [ -s holder ]; do sleep 0.01; done; cat holder")
+    task = asyncio.create_task(box.exec(["bash", "-c", script, code], timeout=120))
+    pid = await line(box, "until [ -s pid ]; do sleep 0.01; done; cat pid; rm pid")
     task.cancel()
     await asyncio.wait([task])
-    same(await line(box, f"sed 's/.*) //' /proc/{pid}/stat 2>/dev/null | cut -c 1 | tr -d Z"), "")
+    states = f"cat /proc/{pid}/task/*/stat 2>/dev/null | sed 's/.*) //' | cut -c 1 | tr -d 'ZX\n'"
+    return await line(box, states)
 
 
 @CHECKS.add()

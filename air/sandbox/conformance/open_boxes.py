@@ -10,6 +10,7 @@ import time
 from air.errors import BoxCommandError, BoxDiedError
 from air.sandbox import open_box
 from air.sandbox.conformance.check import Checks, Unmet, expect, line, refused, same, sh
+from air.sandbox.conformance.commands import WITHOUT_FIRST_THREAD
 from air.sandbox.contract.box import Box
 
 CHECKS = Checks()
@@ -285,6 +286,20 @@ async def a_process_that_waits_in_the_kernel_does_not_keep_a_box_from_freezing(b
     await box.thaw()
     await sh(box, ": > pipe")  # a write could come after its reader has ended
     same(await anext(output), ("stdout", b"off\n"))
+
+
+@CHECKS.add()
+async def a_program_whose_first_thread_has_ended_stands_still_in_a_frozen_box(box: Box) -> None:
+    command = await box.start(["python3", "-c", WITHOUT_FIRST_THREAD], timeout=600)
+    await sh(box, f"until grep -q '^State:.Z' /proc/{command.pid}/status; do sleep 0.02; done")
+    await sh(box, "until [ -s beat ]; do sleep 0.02; done")
+    await box.freeze()
+    before = await box.read("beat")
+    await asyncio.sleep(0.3)
+    same(await box.read("beat"), before)
+    await box.thaw()
+    await sh(box, "a=$(cat beat); until [ $(cat beat) != $a ]; do sleep 0.02; done")
+    await command.signal(9)
 
 
 @CHECKS.add(open=True, container=True)

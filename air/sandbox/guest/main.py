@@ -96,6 +96,10 @@ class Guest:
         self.silence: float = config.get("silence", SILENCE_SECONDS)
         self.heard = time.monotonic()
         self.over = self.frozen = self.behind = False
+        self.dying: set[int] = set()
+        """The pids of killed processes whose end is still waited for."""
+        self.outlasting: set[int] = set()
+        """The pids of killed processes that did not end in time. They are not waited for again."""
         for fd in config.get("locks", ()):  # held until this process ends, but not by its commands
             os.set_inheritable(fd, False)
         self._prepare()
@@ -157,9 +161,12 @@ class Guest:
                     self.outbox.flush()
             self._work()
             self.reap()
-            now = time.monotonic()
             for command in list(self.commands.values()):
-                self._advance(command, now)
+                self._kill_if_late(command)
+            self._wait_for_killed()
+            for command in list(self.commands.values()):
+                self._advance(command, time.monotonic())
+            now = time.monotonic()
             if now >= self.deadline:
                 self._leave("its time to live is over")
             elif now >= self.heard + self.silence:
@@ -325,6 +332,7 @@ class Guest:
             self.send({"id": ident, "refused": [error.path, running_commands.reason(error.cause)]})
             self._has_ended(header.get("reset"))
             return
+        self._wait_for_killed()
         header["now"] = time.monotonic()
         try:
             child = self.starter.start(ident, header, body)
@@ -393,16 +401,25 @@ class Guest:
             elif self.reuse is not None:
                 self.reuse.strays += 1
 
+    def _kill_if_late(self, command: running_commands.Command) -> None:
+        """Kills a command whose deadline has passed."""
+        if command.status is None and time.monotonic() >= command.deadline:
+            command.timed_out = True
+            self._kill(command)
+            command.deadline = time.monotonic() + 1.0  # if a process is slow to die, kill again
+
+    def _wait_for_killed(self) -> None:
+        """Waits a moment until the killed processes have ended, once for each process."""
+        if self.dying:
+            self.outlasting |= running_commands.wait_for_end(self.dying)
+            self.dying = set()
+            self.reap()
+
     def _advance(self, command: running_commands.Command, now: float) -> None:
-        """Does what is due for a command at the monotonic time `now`: kills the command if its deadline has
-        passed; sends its result if it has ended and all its output is read."""
+        """Sends the result of a command, at the monotonic time `now`, if the command has ended and all its
+        output is read."""
         if command.status is None:
-            if now >= command.deadline:
-                command.timed_out = True
-                command.deadline = now + 1.0  # if a process is slow to die, kill again
-                self._kill(command)
-            if command.status is None:
-                return
+            return
         if command.drain_until is None:
             command.drain(now)
             for fd in command.open.intersection(self.pipes):
@@ -426,8 +443,8 @@ class Guest:
             self.reuse.reset_after(reset)
 
     def _kill(self, command: running_commands.Command) -> None:
-        """Kills all processes of a command, and repeats this until no new descendant appears. Waits a moment
-        for their end."""
+        """Kills all processes of a command, and repeats this until no new descendant appears. Their end is
+        waited for (`_wait_for_killed`) before the command's result is sent and before the next command."""
         seen: set[int] = set()
         killed: set[int] = set()
         if command.status is None:
@@ -438,12 +455,15 @@ class Guest:
             new = self._tree(command) - seen
             quiet = 0 if new else quiet + 1
             if quiet == QUIET:
-                return running_commands.wait_for_end(killed)
+                break
             seen |= new
             killed |= running_commands.kill(new)
             self.reap()
-        if self.me == 1:  # it forks faster than it is listed: kill all processes of the box at once
-            running_commands.signal_all({-1}, signal.SIGKILL)
+        else:
+            # It forks faster than it is listed: all processes of the box are killed at once.
+            if self.me == 1:
+                running_commands.signal_all({-1}, signal.SIGKILL)
+        self.dying |= killed - self.outlasting
 
     def _tree(self, command: running_commands.Command | None = None) -> set[int]:
         """Returns the pids of the live processes of one command (its first process and all descendants), or

@@ -30,7 +30,8 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
 MARK = "AIR_COMMAND"
 DRAIN_SECONDS, DRAIN_MOST = 0.05, 1.0
 STOP_SECONDS = 10.0
-DYING_SECONDS = 1.0
+DYING_SECONDS = 2.0
+THREADS = 17  # the position of the number of threads among the fields of `_stats`
 SIGNALS = [
     *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE),
     *(signal.SIGALRM, signal.SIGTERM, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),
@@ -199,19 +200,38 @@ def processes() -> dict[int, tuple[int, int, int]]:
     }
 
 
-def _stats() -> dict[int, list[bytes]]:
-    """Returns a dict {pid: fields} of all processes. The fields are those of `/proc/<pid>/stat` that follow
-    the process's name; the first is the state."""
+def _stats(pids: set[int] | None = None) -> dict[int, list[bytes]]:
+    """Returns a dict {pid: fields} of the processes with these pids, or of all processes. The fields are
+    those of `/proc/<pid>/stat` that follow the process's name; the first is the state."""
     table = {}
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
+    for name in os.listdir("/proc") if pids is None else map(str, pids):
+        fields = _stat(f"/proc/{name}/stat") if name.isdigit() else None
+        if fields is None:
             continue
-        try:
-            with open(f"/proc/{name}/stat", "rb") as file:
-                table[int(name)] = file.read().rpartition(b")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
+        if fields[0] == b"Z" and fields[THREADS] not in (b"0", b"1"):
+            fields[0] = _state_of_threads(name)
+        table[int(name)] = fields
     return table
+
+
+def _stat(path: str) -> list[bytes] | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def _state_of_threads(pid: str) -> bytes:
+    """Returns the state of a process whose first thread has ended, although others run: that of its most
+    active thread. The kernel says `Z` of such a process, as of one that has ended."""
+    try:
+        names = os.listdir(f"/proc/{pid}/task")
+    except (FileNotFoundError, ProcessLookupError):
+        return b"Z"
+    each = [_stat(f"/proc/{pid}/task/{name}/stat") for name in names]
+    states = {fields[0] for fields in each if fields is not None} - {b"Z", b"X"}
+    return min(states, key=b"DTt".find, default=b"Z")
 
 
 def is_marked(
@@ -290,13 +310,18 @@ def signal_all(pids: set[int], number: int) -> set[int]:
     return signalled
 
 
-def wait_for_end(killed: set[int]) -> None:
-    """Waits until the killed processes with these pids have ended, at most `DYING_SECONDS`. On a busy machine
-    a killed process gets CPU time late. Until it ends, it keeps its ports, files and memory, and the next
-    command may need them."""
-    give_up = time.monotonic() + DYING_SECONDS
-    while not killed.isdisjoint(processes()) and time.monotonic() < give_up:
-        time.sleep(0.001)
+def wait_for_end(killed: set[int]) -> set[int]:
+    """Waits until the killed processes with these pids have ended, at most `DYING_SECONDS`. Returns the pids
+    of those that have not. On a busy machine a killed process gets CPU time late. Until it ends, it keeps its
+    ports, files and memory, and the next command may need them."""
+    give_up, pause = time.monotonic() + DYING_SECONDS, 0.001
+    while True:
+        states = {pid: fields[0] for pid, fields in _stats(killed).items()}
+        left = {pid for pid, state in states.items() if state not in (b"Z", b"X")}
+        if not left or time.monotonic() >= give_up:
+            return left
+        time.sleep(pause)
+        pause = min(2 * pause, 0.02)
 
 
 class Freezer:

@@ -87,7 +87,7 @@ def of_proposals(lines: Sequence[Mapping[str, Any]], config: CoevolveConfig) -> 
     has the mean reward of all proposals by each definition, `as_coded` and `published`. The mean reward of
     the well-formed proposals is estimated from the first 512 of them. Similarity to other proposals, which
     lowers rewards, is computed among these 512. A malformed
-    proposal is similar to no other.
+    proposal is similar to no other, and loses what it loses in the training (1/`payment.window`).
     """
     read = [line for line in lines if "malformed" not in line]
     found = [_agreement(line, config) for line in read]

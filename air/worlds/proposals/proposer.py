@@ -5,8 +5,8 @@ The executor, another model whose weights are frozen, answers the question k tim
 depends on how far the answers agree and on how similar the question is to the latest questions
 (`air.rewards.proposals`). There are two definitions of the reward, after the method Agent0: `as_coded` and
 `published` (see `ProposerSettings.reward`). With `published` the reward also depends on the executor's tool
-calls. A malformed proposal earns less than −1 with `as_coded` and 0 with `published`, and is not sent to the
-executor.
+calls. A malformed proposal earns −1 − `repetition`/`window` with `as_coded` and 0 with `published`, and is
+not sent to the executor.
 If the executor's service fails, the episode has no reward and is left out of training. If the service fails
 only on this question, all k answers count as unreadable.
 
@@ -88,7 +88,8 @@ class ProposerSettings(BaseConfig):
     executor's tool calls. With `as_coded`, it counts the proposer's; the proposer has no tools, so the term
     is 0."""
     repetition: float = Field(1.0, ge=0, allow_inf_nan=False)
-    """The weight of the deduction for similar questions. 0: repeated questions cost nothing."""
+    """The weight of the deduction for similar questions. 0: repeated questions cost nothing. With `as_coded`
+    and a weight much above 1, a repeated question can earn less than a malformed proposal."""
     window: int = Field(128, ge=1, le=MOST_TEXTS)
     """B: the number of latest proposals, this one included, that are clustered by similarity. The deduction
     for similar questions is the number of proposals in this proposal's cluster, divided by B. Set B to the
