@@ -50,7 +50,7 @@ MUTANTS = (
     Mutant(
         "a guest that ends takes everything with it",
         "air/sandbox/guest/main.py",
-        "        if self.me != 1:\n            self._kill_all(0.005)\n",
+        "        if self.me != 1:\n            self.killer.kill_all()\n",
         "",
         (
             "tests/unit/sandbox/process/test_process_box.py::test_nothing_is_left[plain]",

@@ -231,6 +231,24 @@ async def one_timeout_leaves_other_commands_alone(box: Box) -> None:
 
 
 @CHECKS.add()
+async def one_timeout_leaves_another_command_s_program_without_a_first_thread_alone(
+    box: Box,
+) -> None:
+    """The file `environ` of such a process is empty, and the guest finds out by the environment to which
+    command a process belongs."""
+    script = '(setsid python3 -c "$0" >/dev/null 2>&1 &); until [ -e go ]; do sleep 0.05; done'
+    slow = asyncio.create_task(box.exec(["bash", "-c", script, WITHOUT_FIRST_THREAD], timeout=600))
+    pid = await line(box, "until [ -s pid ]; do sleep 0.01; done; cat pid")
+    ended = f"until grep -q ') Z' /proc/{pid}/stat; do sleep 0.01; done"
+    await sh(box, ended)
+    result = await box.exec("sleep 60", timeout=0.3)
+    expect(result.timed_out, result)
+    await sh(box, "rm -f beat; until [ -s beat ]; do sleep 0.01; done")
+    await box.write("go", b"")
+    expect((await slow).code == 0, await slow)
+
+
+@CHECKS.add()
 async def a_background_child_holds_nothing_up(box: Box) -> None:
     late = (
         "until [ -e go ]; do sleep 0.05; done; for i in 1 2 3 4; do echo $i; done; echo ok > late"

@@ -302,6 +302,52 @@ async def a_program_whose_first_thread_has_ended_stands_still_in_a_frozen_box(bo
     await command.signal(9)
 
 
+_TRACE_EACH_OTHER = """
+import ctypes, os, threading, time
+
+libc = ctypes.CDLL(None, use_errno=True)
+ATTACH, SET_TRACER, ANY = 16, 0x59616d61, ctypes.c_ulong(-1)
+libc.prctl(SET_TRACER, ANY, 0, 0, 0)
+parent = os.getpid()
+child = os.fork()
+if child == 0:
+    libc.prctl(SET_TRACER, ANY, 0, 0, 0)
+other, name = (child, 'parent') if child else (parent, 'child')
+
+def trace():
+    open(name + '.ready', 'w').close()
+    while len([file for file in os.listdir() if file.endswith('.ready')]) < 2:
+        time.sleep(0.01)
+    if libc.ptrace(ATTACH, other, None, None) != 0:
+        return open('refused', 'w').write(str(ctypes.get_errno()))
+    while True:
+        with open(name, 'w') as file:
+            file.write(str(time.monotonic_ns()))
+        time.sleep(0.01)
+
+threading.Thread(target=trace).start()
+libc.pause()
+"""
+"""A Python program: two processes, in each of which a thread traces the first thread of the other process.
+The kernel says of both that a tracer has stopped them, although their other threads run."""
+
+
+@CHECKS.add()
+async def processes_that_trace_each_other_stand_still_in_a_frozen_box(box: Box) -> None:
+    command = await box.start(["python3", "-c", _TRACE_EACH_OTHER], timeout=600)
+    await sh(box, "until [ -s refused ] || [ -s parent -a -s child ]; do sleep 0.02; done")
+    if "refused" not in await line(box, "ls"):  # some machines allow no tracing
+        traced = f"until grep -q '^State:.t' /proc/{command.pid}/status; do sleep 0.02; done"
+        await sh(box, traced)
+        await box.freeze()
+        before = [await box.read(name) for name in ("parent", "child")]
+        await asyncio.sleep(0.3)
+        same([await box.read(name) for name in ("parent", "child")], before)
+        await box.thaw()
+        await sh(box, "a=$(cat child); until [ $(cat child) != $a ]; do sleep 0.02; done")
+    await command.signal(9)
+
+
 @CHECKS.add(open=True, container=True)
 async def a_copy_of_an_open_box_has_the_files_of_all_its_users(box: Box) -> None:
     await box.write("of/root", b"1", mode=0o600, user="root")

@@ -46,10 +46,6 @@ OF_USERS = frozenset({"exec", "start", "write", "mkdir", "make", "rename", "stat
 """The names of the requests that the guest (this program) handles in an open box with the rights of the user
 whom the request names. Requests with several answers are not listed, although they use a user's rights too:
 for them, `Rights.during` sets the rights before each answer."""
-QUIET = 4
-"""To kill a command, the guest (this program) kills and lists the command's processes repeatedly, because
-they may fork meanwhile. The command counts as dead after this number of listings in a row that show no new
-process."""
 FRAMES = 16
 """Maximum number of received frames (messages of the host) that the guest (this program) handles before it
 looks for ended commands and sends their results."""
@@ -90,16 +86,13 @@ class Guest:
         self.remove: str | None = config["remove"]
         self.inbox = bytearray()
         self.commands: dict[int, running_commands.Command] = {}
-        self.freezer = running_commands.Freezer(self._everyone, self.commands, self.me == 1)
+        self.freezer = running_commands.Freezer(self._processes, self.commands, self.me == 1)
         self.pipes: dict[int, running_commands.Command | None] = {}
         self.deadline = float("inf")
         self.silence: float = config.get("silence", SILENCE_SECONDS)
         self.heard = time.monotonic()
         self.over = self.frozen = self.behind = False
-        self.dying: set[int] = set()
-        """The pids of killed processes whose end is still waited for."""
-        self.outlasting: set[int] = set()
-        """The pids of killed processes that did not end in time. They are not waited for again."""
+        self.killer = running_commands.Killer(self._processes, self.reap, self.me == 1)
         for fd in config.get("locks", ()):  # held until this process ends, but not by its commands
             os.set_inheritable(fd, False)
         self._prepare()
@@ -163,7 +156,7 @@ class Guest:
             self.reap()
             for command in list(self.commands.values()):
                 self._kill_if_late(command)
-            self._wait_for_killed()
+            self.killer.wait()
             for command in list(self.commands.values()):
                 self._advance(command, time.monotonic())
             now = time.monotonic()
@@ -292,7 +285,7 @@ class Guest:
         self.frozen = True
         for command in list(self.commands.values()):
             command.cancelled = True
-        if not self._kill_all(0.001):
+        if not self.killer.kill_all():
             raise Refused("the processes of the box do not end")
         return {}
 
@@ -300,27 +293,9 @@ class Guest:
         """Kills every process of the box except the guest (this process). Requests that wait for a running
         command still get its result. Returns an empty answer; the request's frame is ignored. Raises Refused
         if the processes do not end."""
-        if self.me == 1:  # all at once, so no process can start another one before it dies
-            running_commands.signal_all({-1}, signal.SIGKILL)
-        if not self._kill_all(0.001):
+        if not self.killer.kill_all():
             raise Refused("the processes of the box do not end")
         return {}
-
-    def _everyone(self) -> set[int]:
-        """Returns the pids of all live processes of the box except the guest (this process)."""
-        return self._tree() if self.me != 1 else set(running_commands.processes()) - {1}
-
-    def _kill_all(self, pause: float) -> bool:
-        """Kills all processes of the box except the guest (this process), and repeats this until none is
-        left, at most 200 times with `pause` seconds in between. Returns whether all are gone."""
-        for _ in range(200):
-            tree = self._everyone()
-            if not tree:
-                return True
-            running_commands.kill(tree)
-            self.reap()
-            time.sleep(pause)
-        return False
 
     def _exec(self, header: dict[str, Any], body: bytes) -> None:
         ident: int = header["id"]
@@ -332,7 +307,7 @@ class Guest:
             self.send({"id": ident, "refused": [error.path, running_commands.reason(error.cause)]})
             self._has_ended(header.get("reset"))
             return
-        self._wait_for_killed()
+        self.killer.wait()
         header["now"] = time.monotonic()
         try:
             child = self.starter.start(ident, header, body)
@@ -356,7 +331,7 @@ class Guest:
         empty answer; the request's body is ignored."""
         command = self.started.live(header)
         if header["number"] == signal.SIGKILL:
-            self._kill(command)
+            self.killer.kill(command)
         else:
             os.kill(-command.pid, header["number"])
         return {}
@@ -365,7 +340,7 @@ class Guest:
         command = self.commands.get(header["target"])
         if command is not None:
             command.cancelled = True
-            self._kill(command)
+            self.killer.kill(command)
 
     def _drain(self, fd: int) -> None:
         command = self.pipes[fd]
@@ -405,15 +380,8 @@ class Guest:
         """Kills a command whose deadline has passed."""
         if command.status is None and time.monotonic() >= command.deadline:
             command.timed_out = True
-            self._kill(command)
+            self.killer.kill(command)
             command.deadline = time.monotonic() + 1.0  # if a process is slow to die, kill again
-
-    def _wait_for_killed(self) -> None:
-        """Waits a moment until the killed processes have ended, once for each process."""
-        if self.dying:
-            self.outlasting |= running_commands.wait_for_end(self.dying)
-            self.dying = set()
-            self.reap()
 
     def _advance(self, command: running_commands.Command, now: float) -> None:
         """Sends the result of a command, at the monotonic time `now`, if the command has ended and all its
@@ -422,8 +390,10 @@ class Guest:
             return
         if command.drain_until is None:
             command.drain(now)
-            for fd in command.open.intersection(self.pipes):
-                self._drain(fd)
+        elif now < command.drain_until:
+            return
+        for fd in command.open.intersection(self.pipes):  # this loop may be late: output can wait
+            self._drain(fd)
         if not command.settled(now):
             return
         del self.commands[command.ident]
@@ -442,32 +412,11 @@ class Guest:
         if reset is not None and self.reuse is not None:
             self.reuse.reset_after(reset)
 
-    def _kill(self, command: running_commands.Command) -> None:
-        """Kills all processes of a command, and repeats this until no new descendant appears. Their end is
-        waited for (`_wait_for_killed`) before the command's result is sent and before the next command."""
-        seen: set[int] = set()
-        killed: set[int] = set()
-        if command.status is None:
-            # All at once, because a process that forks and exits escapes every listing.
-            running_commands.signal_all({-command.pid}, signal.SIGKILL)
-        quiet = 0
-        for _ in range(100):
-            new = self._tree(command) - seen
-            quiet = 0 if new else quiet + 1
-            if quiet == QUIET:
-                break
-            seen |= new
-            killed |= running_commands.kill(new)
-            self.reap()
-        else:
-            # It forks faster than it is listed: all processes of the box are killed at once.
-            if self.me == 1:
-                running_commands.signal_all({-1}, signal.SIGKILL)
-        self.dying |= killed - self.outlasting
-
-    def _tree(self, command: running_commands.Command | None = None) -> set[int]:
+    def _processes(self, command: running_commands.Command | None = None) -> set[int]:
         """Returns the pids of the live processes of one command (its first process and all descendants), or
-        of all commands if `command` is None."""
+        of all processes of the box except the guest (this process) if `command` is None."""
+        if command is None and self.me == 1:
+            return set(running_commands.processes()) - {1}
         leaders = {other.pid for other in self.commands.values()}
         return running_commands.tree(self.me, self.mark, leaders, command, self.rights)
 
@@ -479,7 +428,7 @@ class Guest:
         exits.
         """
         if self.me != 1:
-            self._kill_all(0.005)
+            self.killer.kill_all()
         if self.remove:
             import shutil
 

@@ -31,7 +31,12 @@ MARK = "AIR_COMMAND"
 DRAIN_SECONDS, DRAIN_MOST = 0.05, 1.0
 STOP_SECONDS = 10.0
 DYING_SECONDS = 2.0
-THREADS = 17  # the position of the number of threads among the fields of `_stats`
+QUIET = 4
+"""To kill a command, the guest (this program) kills and lists the command's processes repeatedly, because
+they may fork meanwhile. The command counts as dead after this number of listings in a row that show no new
+process."""
+# Positions among the fields of `_stats`: the number of threads, and the time at which the process started.
+THREADS, STARTED = 17, 19
 SIGNALS = [
     *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE),
     *(signal.SIGALRM, signal.SIGTERM, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),
@@ -185,8 +190,17 @@ def stopped(signalled: set[int]) -> set[int]:
     """
     return {
         pid
+        for pid, state in _states().items()
+        if state in (b"T", b"t") or (state == b"D" and pid in signalled)
+    }
+
+
+def _states() -> dict[int, bytes]:
+    """Returns a dict {pid: state} of all processes. The state is that of the process's most active thread: a
+    tracer can hold the first thread of a process while the other threads run."""
+    return {
+        pid: fields[0] if fields[THREADS] in (b"0", b"1") else _state_of_threads(str(pid))
         for pid, fields in _stats().items()
-        if fields[0] in (b"T", b"t") or (fields[0] == b"D" and pid in signalled)
     }
 
 
@@ -223,8 +237,8 @@ def _stat(path: str) -> list[bytes] | None:
 
 
 def _state_of_threads(pid: str) -> bytes:
-    """Returns the state of a process whose first thread has ended, although others run: that of its most
-    active thread. The kernel says `Z` of such a process, as of one that has ended."""
+    """Returns the state of the most active thread of a process; `Z` if all its threads have ended. The kernel
+    says `Z` even of a process whose first thread only has ended."""
     try:
         names = os.listdir(f"/proc/{pid}/task")
     except (FileNotFoundError, ProcessLookupError):
@@ -248,14 +262,25 @@ def is_marked(
     try:
         if rights:
             rights.of_process(pid)
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            parts = file.read().split(b"\0")
+        parts = _environment(pid).split(b"\0")
     except OSError:
         return not strict
     prefix = f"{MARK}={mark}-".encode()
     if strict:
         return prefix + b"%d" % ident in parts
     return prefix + b"%d" % ident in parts or not any(part.startswith(prefix) for part in parts)
+
+
+def _environment(pid: int) -> bytes:
+    """Returns the environment with which a process was started, as in `/proc/<pid>/environ`; that of another
+    thread if the process's first thread has ended. Raises OSError if it cannot be read."""
+    folder = f"/proc/{pid}"
+    if (_stat(f"{folder}/stat") or [b""])[0] == b"Z":
+        threads = [f"{folder}/task/{name}" for name in os.listdir(f"{folder}/task")]
+        states = {thread: (_stat(f"{thread}/stat") or [b"Z"])[0] for thread in threads}
+        folder = min(threads, key=lambda thread: states[thread] in (b"Z", b"X"), default=folder)
+    with open(f"{folder}/environ", "rb") as file:
+        return file.read()
 
 
 def tree(
@@ -310,18 +335,85 @@ def signal_all(pids: set[int], number: int) -> set[int]:
     return signalled
 
 
-def wait_for_end(killed: set[int]) -> set[int]:
-    """Waits until the killed processes with these pids have ended, at most `DYING_SECONDS`. Returns the pids
-    of those that have not. On a busy machine a killed process gets CPU time late. Until it ends, it keeps its
-    ports, files and memory, and the next command may need them."""
-    give_up, pause = time.monotonic() + DYING_SECONDS, 0.001
-    while True:
-        states = {pid: fields[0] for pid, fields in _stats(killed).items()}
-        left = {pid for pid, state in states.items() if state not in (b"Z", b"X")}
-        if not left or time.monotonic() >= give_up:
-            return left
-        time.sleep(pause)
-        pause = min(2 * pause, 0.02)
+class Killer:
+    """Kills the processes of a box: those of one command, or all. Also waits for the end of killed processes,
+    once for each: on a busy machine a killed process gets CPU time late, and until it ends, it keeps its
+    ports, files and memory, which the next command may need.
+
+    `tree` is a function that returns the pids of a command's live processes, or with None those of all
+    processes of the box except the guest (air's program in the box). `reap` is a function that collects the
+    exit status of dead child processes. `whole` says whether a signal that the guest sends to the pid -1
+    reaches exactly the box's processes.
+    """
+
+    def __init__(
+        self,
+        tree: Callable[[Command | None], set[int]],
+        reap: Callable[[], None],
+        whole: bool,
+    ) -> None:
+        self.tree, self.reap, self.whole = tree, reap, whole
+        self.dying: set[int] = set()
+        """The pids of killed processes whose end is still waited for."""
+        self.outlasting: set[tuple[int, bytes]] = set()
+        """The killed processes that did not end in time, as (pid, time of the start). They are not waited for
+        again."""
+
+    def kill(self, command: Command) -> None:
+        """Kills all processes of a command, and repeats this until no new descendant appears. Their end is
+        waited for by `wait`."""
+        seen: set[int] = set()
+        if command.status is None:
+            # All at once, because a process that forks and exits escapes every listing.
+            signal_all({-command.pid}, signal.SIGKILL)
+        quiet = 0
+        for _ in range(100):
+            new = self.tree(command) - seen
+            quiet = 0 if new else quiet + 1
+            if quiet == QUIET:
+                return
+            seen |= new
+            self.dying |= kill(new)
+            self.reap()
+        # It forks faster than it is listed: all processes of the box are killed at once.
+        if self.whole:
+            signal_all({-1}, signal.SIGKILL)
+            self.dying |= self.tree(None)
+
+    def kill_all(self) -> bool:
+        """Kills all processes of the box except the guest (this process), and repeats this until none is
+        left, for at most `STOP_SECONDS`. Returns whether all are gone."""
+        if self.whole:  # all at once, so no process can start another one before it dies
+            signal_all({-1}, signal.SIGKILL)
+        give_up, pause = time.monotonic() + STOP_SECONDS, 0.001
+        while processes := self.tree(None):
+            if time.monotonic() >= give_up:
+                return False
+            kill(processes)
+            self.reap()
+            time.sleep(pause)
+            pause = min(1.2 * pause, 0.02)
+        return True
+
+    def wait(self) -> None:
+        """Waits until the killed processes have ended, at most `DYING_SECONDS`."""
+        if not self.dying:
+            return
+        give_up, pause = time.monotonic() + DYING_SECONDS, 0.001
+        while left := self._alive(self.dying) - self.outlasting:
+            if time.monotonic() >= give_up:
+                break
+            time.sleep(pause)
+            pause = min(2 * pause, 0.02)
+        outlasting = self.outlasting | left
+        self.outlasting = outlasting & self._alive({pid for pid, _ in outlasting})
+        self.dying = set()
+        self.reap()
+
+    @staticmethod
+    def _alive(pids: set[int]) -> set[tuple[int, bytes]]:
+        table = _stats(pids).items()
+        return {(pid, each[STARTED]) for pid, each in table if each[0] not in (b"Z", b"X")}
 
 
 class Freezer:
@@ -346,7 +438,7 @@ class Freezer:
         `STOP_SECONDS`."""
         now = time.monotonic()
         if self.before is None:
-            self.before = stopped(set())
+            self.before = {pid for pid, state in _states().items() if state == b"T"}
             for command in self.commands.values():
                 command.pause(now)
         signalled: set[int] = set()

@@ -32,6 +32,7 @@ from air.sandbox.contract import ownership
 from air.sandbox.contract.box import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation, Snapshot
 from air.sandbox.guest import launcher
 from air.sandbox.guest.frames import frame
+from air.sandbox.guest.running_commands import STOP_SECONDS
 from air.sandbox.guest.users import INSIDE_UID
 from air.sandbox.network import egress_proxy
 from air.sandbox.pool.gpu_leases import GpuLease
@@ -41,7 +42,7 @@ from air.sandbox.wire.connection import Connection, compiled, interpreter
 from air.sandbox.wire.guest_box import MOST_FILES, SECOND_UID, START_SECONDS, GuestBox, base_env
 
 MIB = 1 << 20
-END_SECONDS = 10.0
+END_SECONDS = STOP_SECONDS + 5.0
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
