@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from air.cli.heavy_imports import collector_paused
 from air.cli.output import print_columns
 from air.errors import ConfigError
 
@@ -66,11 +67,12 @@ async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
     """Plays attacks (scripted attempts to cheat) on the tasks with the ids `ids`: those that the flag
     `--only` names, or all if it is not given. Prints the verdicts (results of the attacks). Returns the exit
     code: 1 if an attack succeeded, else 0."""
-    from air.integrity.attack import FAMILIES
-    from air.integrity.attacks import ATTACKS, BOX_ATTACKS
-    from air.integrity.battery import Battery, attack_boxes
-    from air.integrity.tools_and_checkers import PART_ATTACKS
-    from air.integrity.tools_and_checkers.battery import PartBattery
+    with collector_paused():
+        from air.integrity.attack import FAMILIES
+        from air.integrity.attacks import ATTACKS, BOX_ATTACKS
+        from air.integrity.battery import Battery, attack_boxes
+        from air.integrity.tools_and_checkers import PART_ATTACKS
+        from air.integrity.tools_and_checkers.battery import PartBattery
 
     attacks = [one for one in ATTACKS if _chosen(args.only, one.name, one.family)]
     on_boxes = [one for one in BOX_ATTACKS if _chosen(args.only, one[1].name, one[0])]

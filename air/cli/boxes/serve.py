@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from air.cli import flags
+from air.cli.heavy_imports import collector_paused
 
 HELP = (
     "serve boxes (SandboxFusion, E2B), tools, tasks (OpenEnv, ORS), rollouts, or a model's answers"
@@ -308,11 +309,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _serve_sandbox(args: argparse.Namespace, settings: dict[str, Any], where: str) -> None:
-    from air.config import validate
-    from air.serve.e2b.protocol import E2B
-    from air.serve.fusion.protocol import Fusion
-    from air.serve.http.server import serve
-    from air.serve.http.settings import ServeConfig
+    with collector_paused():
+        from air.config import validate
+        from air.serve.e2b.protocol import E2B
+        from air.serve.fusion.protocol import Fusion
+        from air.serve.http.server import serve
+        from air.serve.http.settings import ServeConfig
 
     changed = {name: value for name in _LIMITS if (value := getattr(args, name)) is not None}
     limits = ServeConfig().limits.model_dump() | changed
@@ -321,11 +323,12 @@ def _serve_sandbox(args: argparse.Namespace, settings: dict[str, Any], where: st
 
 
 def _serve_episodes(args: argparse.Namespace, settings: dict[str, Any], where: str) -> None:
-    from air.config import validate
-    from air.serve.episodes.server import serve_episodes
-    from air.serve.episodes.settings import EpisodesConfig
-    from air.serve.openenv.protocol import OpenEnv
-    from air.serve.ors.protocol import Ors
+    with collector_paused():
+        from air.config import validate
+        from air.serve.episodes.server import serve_episodes
+        from air.serve.episodes.settings import EpisodesConfig
+        from air.serve.openenv.protocol import OpenEnv
+        from air.serve.ors.protocol import Ors
 
     episodes = validate(EpisodesConfig, settings, where=where)
     protocol = OpenEnv if args.what == "openenv" else Ors
@@ -333,20 +336,22 @@ def _serve_episodes(args: argparse.Namespace, settings: dict[str, Any], where: s
 
 
 def _serve_rollouts(args: argparse.Namespace, settings: dict[str, Any], where: str) -> None:
-    from air.config import validate
-    from air.serve.rollouts.server import serve_rollouts
-    from air.serve.rollouts.settings import RolloutsConfig
+    with collector_paused():
+        from air.config import validate
+        from air.serve.rollouts.server import serve_rollouts
+        from air.serve.rollouts.settings import RolloutsConfig
 
     asyncio.run(serve_rollouts(validate(RolloutsConfig, settings, where=where), say=_say))
 
 
 def _serve_tools(args: argparse.Namespace, settings: dict[str, Any], where: str) -> None:
-    from air.config import validate
-    from air.serve.tools.chat import Chat
-    from air.serve.tools.completions import Completions
-    from air.serve.tools.server import serve_tools
-    from air.serve.tools.settings import ToolsConfig
-    from air.serve.tools.verl_tool_protocol import Observations
+    with collector_paused():
+        from air.config import validate
+        from air.serve.tools.chat import Chat
+        from air.serve.tools.completions import Completions
+        from air.serve.tools.server import serve_tools
+        from air.serve.tools.settings import ToolsConfig
+        from air.serve.tools.verl_tool_protocol import Observations
 
     config = validate(ToolsConfig, settings, where=where)
     protocols = [Observations, Chat, Completions] if config.model_url else [Observations]
@@ -354,10 +359,11 @@ def _serve_tools(args: argparse.Namespace, settings: dict[str, Any], where: str)
 
 
 def _serve_evaluate(args: argparse.Namespace, settings: dict[str, Any], where: str) -> None:
-    from air.config import validate
-    from air.serve.evaluate.files_protocol import QuestionFiles
-    from air.serve.evaluate.server import Evaluate, serve_evaluate
-    from air.serve.evaluate.settings import EvaluateConfig
+    with collector_paused():
+        from air.config import validate
+        from air.serve.evaluate.files_protocol import QuestionFiles
+        from air.serve.evaluate.server import Evaluate, serve_evaluate
+        from air.serve.evaluate.settings import EvaluateConfig
 
     config = validate(EvaluateConfig, settings, where=where)
     protocols = [Evaluate] if config.files is None else [Evaluate, QuestionFiles]

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from air.cli import flags
+from air.cli.heavy_imports import collector_paused
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -86,9 +87,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     # Set before imports read it, so that no tokenizer is downloaded.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    from air.replay import regrade
-    from air.replay.options import ReplayOptions
-    from air.sandbox.contract.kinds import OF_RUNTIME
+    with collector_paused():
+        from air.replay import regrade
+        from air.replay.options import ReplayOptions
+        from air.sandbox.contract.kinds import OF_RUNTIME
 
     if args.rules:
         _print_rules()

@@ -20,6 +20,7 @@ from air.cli.episodes import shell_attach, shell_input
 from air.cli.episodes.loop_thread import Loop
 from air.cli.episodes.shell_attach import Attachment
 from air.cli.episodes.shell_output import Screen
+from air.cli.heavy_imports import collector_paused
 from air.errors import AirError, ConfigError, UsageError, boundary
 
 if TYPE_CHECKING:
@@ -147,12 +148,13 @@ def _script(name: str, commands: Sequence[str]) -> list[shell_input.Entry]:
 
 
 def _session(args: argparse.Namespace) -> Session:
-    from air.config import validate
-    from air.env.config import ResearchEnvConfig
-    from air.manual.session import ManualEpisode, recorded_config
-    from air.manual.world_session import ManualWorld
-    from air.sandbox.contract.box import NOT_ISOLATED
-    from air.worlds.sources import is_world
+    with collector_paused():
+        from air.config import validate
+        from air.env.config import ResearchEnvConfig
+        from air.manual.session import ManualEpisode, recorded_config
+        from air.manual.world_session import ManualWorld
+        from air.sandbox.contract.box import NOT_ISOLATED
+        from air.worlds.sources import is_world
 
     origin = (
         None

@@ -13,6 +13,7 @@ import os
 from pathlib import Path
 
 from air.cli import flags
+from air.cli.heavy_imports import collector_paused
 
 HELP = "play tasks with scripted agents; write trajectories and demonstrations for sft"
 EXAMPLES = (
@@ -87,12 +88,13 @@ def write(
     """
     from rich.console import Console
 
-    from air.errors import UsageError
-    from air.manual import demonstrations
-    from air.train.evaluation.scripted_agent import demonstrate
-    from air.train.loop.metrics import mean
-    from air.trajectories.conversations import to_sft
-    from air.worlds.sources import VALIDATION_SEED, is_world
+    with collector_paused():
+        from air.errors import UsageError
+        from air.manual import demonstrations
+        from air.train.evaluation.scripted_agent import demonstrate
+        from air.train.loop.metrics import mean
+        from air.trajectories.conversations import to_sft
+        from air.worlds.sources import VALIDATION_SEED, is_world
 
     if any(map(is_world, tasks)) and seed + episodes > VALIDATION_SEED:
         raise UsageError(

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from air.cli import flags
+from air.cli.heavy_imports import collector_paused
 from air.cli.runs import eval_suite
 
 if TYPE_CHECKING:
@@ -99,10 +100,11 @@ def run(args: argparse.Namespace) -> int:
     because of the machine or air, else 0."""
     from rich.console import Console
 
-    from air.errors import ConfigError
-    from air.train.evaluation.settings import find_checkpoint
-    from air.train.evaluation.table import table
-    from air.train.loop.progress import WIDE
+    with collector_paused():
+        from air.errors import ConfigError
+        from air.train.evaluation.settings import find_checkpoint
+        from air.train.evaluation.table import table
+        from air.train.loop.progress import WIDE
 
     data = eval_suite.read_data(args)
     found = None if _is_url(args.model) else find_checkpoint(args.model, args.step)
@@ -332,8 +334,9 @@ async def _played(args: argparse.Namespace, evaluation: Evaluation) -> list[Roll
 async def _play(
     args: argparse.Namespace, evaluation: Evaluation, missing: dict[str, int]
 ) -> list[Rollout]:
-    from air.train.evaluation.local_model import loaded
-    from air.train.evaluation.play import endpoint
+    with collector_paused():
+        from air.train.evaluation.local_model import loaded
+        from air.train.evaluation.play import endpoint
 
     settings = evaluation.settings
     if _is_url(args.model):

@@ -11,6 +11,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
+from air.cli.heavy_imports import collector_paused
 from air.cli.runs import resumable
 
 if TYPE_CHECKING:
@@ -43,9 +44,10 @@ def run(args: argparse.Namespace) -> int:
     from air.train.config.matrix_config import MatrixConfig
 
     config = overrides.build(MatrixConfig, overrides.parse(args.rest, MatrixConfig))
-    from air.train.matrix.files import FILE
-    from air.train.matrix.plan import plan
-    from air.train.prime_rl import throughput, throughput_inputs
+    with collector_paused():
+        from air.train.matrix.files import FILE
+        from air.train.matrix.plan import plan
+        from air.train.prime_rl import throughput, throughput_inputs
 
     planned = plan(config)
     planned.check_tasks()
@@ -61,10 +63,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _play(planned: Plan) -> int:
-    from air.cli.runs.rl import logged
-    from air.train.matrix import results
-    from air.train.matrix.matrix_run import MatrixRun
-    from air.train.model import policy
+    with collector_paused():
+        from air.cli.runs.rl import logged
+        from air.train.matrix import results
+        from air.train.matrix.matrix_run import MatrixRun
+        from air.train.model import policy
 
     policy.check_source(planned.start)  # a mistyped name would stay in the matrix's folder
 

@@ -12,6 +12,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from air.cli.heavy_imports import collector_paused
+
 HELP = "write a LoRA adapter with its base model, or a sharded checkpoint, as an ordinary model"
 EXAMPLES = (
     "air merge outputs/RUN merged/RUN",
@@ -37,10 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from air.errors import UsageError
-    from air.train.evaluation.settings import find_checkpoint
-    from air.train.model import adapters
-    from air.train.model.shards.merge import shards_folder
+    with collector_paused():
+        from air.errors import UsageError
+        from air.train.evaluation.settings import find_checkpoint
+        from air.train.model import adapters
+        from air.train.model.shards.merge import shards_folder
 
     shards = shards_folder(args.model)
     run_and_checkpoint = None if shards else find_checkpoint(args.model)

@@ -15,6 +15,7 @@ from typing import Any
 
 from air import paths
 from air.cli import flags
+from air.cli.heavy_imports import collector_paused
 
 HELP = "build a small policy, warm-start it on demonstrations, and train it"
 EXAMPLES = (
@@ -36,11 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from air.cli.runs import rl
-    from air.sandbox.contract.box import NOT_ISOLATED
-    from air.sandbox.docker import air_images
-    from air.train.config import overrides
-    from air.train.config.run_config import RunConfig
+    with collector_paused():
+        from air.cli.runs import rl
+        from air.sandbox.contract.box import NOT_ISOLATED
+        from air.sandbox.docker import air_images
+        from air.train.config import overrides
+        from air.train.config.run_config import RunConfig
 
     runtime = "docker"
     if reason := air_images.why_not_ready():
@@ -87,11 +89,12 @@ def prepare(folder: Path, *, fresh: bool, demos_per_task: int, sft_steps: int) -
 
 
 def _make(folder: Path, demos_per_task: int, sft_steps: int) -> None:
-    from air.cli.runs import demos, sft
-    from air.train.config import overrides
-    from air.train.config.sft_config import SFTRunConfig
-    from air.train.model import policy as policies
-    from air.train.model.demonstrations import read_examples
+    with collector_paused():
+        from air.cli.runs import demos, sft
+        from air.train.config import overrides
+        from air.train.config.sft_config import SFTRunConfig
+        from air.train.model import policy as policies
+        from air.train.model.demonstrations import read_examples
 
     tasks = _run_data()["orchestrator"]["train"]["source"][0]["env"]["taskset"]["tasks"]
     # Scripted agents run only air's own actions, so plain processes suffice as boxes and start much faster.
@@ -116,12 +119,13 @@ def _stamp(*settings: object) -> str:
     """Returns a hash of `settings`, of the tasks and of the source files (without docstrings and comments) on
     which the model of `prepare` depends. If the hash differs from the stored one, the cached model is out of
     date."""
-    from air import actions, tasks
-    from air.env.chat import harness
-    from air.source_code import code_of_file
-    from air.train.evaluation import scripted_agent
-    from air.train.model import demonstrations, policy, sft, tokenizer
-    from air.worlds.research import world
+    with collector_paused():
+        from air import actions, tasks
+        from air.env.chat import harness
+        from air.source_code import code_of_file
+        from air.train.evaluation import scripted_agent
+        from air.train.model import demonstrations, policy, sft, tokenizer
+        from air.worlds.research import world
 
     digest = hashlib.sha256(repr(settings).encode())
     for name in tasks.available():
