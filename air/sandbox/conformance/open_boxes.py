@@ -234,7 +234,7 @@ async def a_frozen_box_stands_still_and_goes_on(box: Box) -> None:
     await box.thaw()
     same([piece async for piece in short.output()], [("stdout", b"late\n")])
     expect(not (await short.wait()).timed_out, "its timeout went on while it was frozen")
-    await sh(box, "a=$(cat now); until [ $(cat now) != $a ]; do sleep 0.02; done")
+    await sh(box, 'a=$(cat now); until [ "$(cat now)" != "$a" ]; do sleep 0.02; done')
     state = f"grep -c '^State:.T' /proc/{stopped.pid}/status"
     same(await line(box, state), "1")  # a process that stopped itself is not continued
     for each in (command, stopped):
@@ -298,7 +298,7 @@ async def a_program_whose_first_thread_has_ended_stands_still_in_a_frozen_box(bo
     await asyncio.sleep(0.3)
     same(await box.read("beat"), before)
     await box.thaw()
-    await sh(box, "a=$(cat beat); until [ $(cat beat) != $a ]; do sleep 0.02; done")
+    await sh(box, 'a=$(cat beat); until [ "$(cat beat)" != "$a" ]; do sleep 0.02; done')
     await command.signal(9)
 
 
@@ -344,7 +344,7 @@ async def processes_that_trace_each_other_stand_still_in_a_frozen_box(box: Box) 
         await asyncio.sleep(0.3)
         same([await box.read(name) for name in ("parent", "child")], before)
         await box.thaw()
-        await sh(box, "a=$(cat child); until [ $(cat child) != $a ]; do sleep 0.02; done")
+        await sh(box, 'a=$(cat child); until [ "$(cat child)" != "$a" ]; do sleep 0.02; done')
     await command.signal(9)
 
 

@@ -49,6 +49,17 @@ closes its sending side, and prints what comes back."""
 
 
 @CHECKS.add()
+async def its_programs_reach_one_another_as_localhost(box: Box) -> None:
+    script = (
+        "server = socket.create_server(('127.0.0.1', 0))\n"
+        "client = socket.create_connection(('localhost', server.getsockname()[1]))\n"
+        "client.sendall(b'hello')\n"
+        "print(server.accept()[0].recv(5).decode())"
+    )
+    same(await output_of(box, 0, script), "hello")
+
+
+@CHECKS.add()
 async def its_ports_are_answered_by_the_harness(box: Box) -> None:
     async def shout(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write((await reader.read()).upper())

@@ -390,7 +390,7 @@ class Guest:
             return
         if command.drain_until is None:
             command.drain(now)
-        elif now < command.drain_until:
+        elif command.open and now < command.drain_until:
             return
         for fd in command.open.intersection(self.pipes):  # this loop may be late: output can wait
             self._drain(fd)

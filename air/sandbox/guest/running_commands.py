@@ -386,7 +386,12 @@ class Killer:
         if self.whole:  # all at once, so no process can start another one before it dies
             signal_all({-1}, signal.SIGKILL)
         give_up, pause = time.monotonic() + STOP_SECONDS, 0.001
-        while processes := self.tree(None):
+        quiet = 0
+        while quiet < (1 if self.whole else QUIET):
+            processes = self.tree(None)
+            quiet = 0 if processes else quiet + 1
+            if not processes:
+                continue
             if time.monotonic() >= give_up:
                 return False
             kill(processes)
@@ -442,13 +447,17 @@ class Freezer:
             for command in self.commands.values():
                 command.pause(now)
         signalled: set[int] = set()
+        quiet = 0
         while time.monotonic() < now + STOP_SECONDS:  # a process stops only when it gets CPU time
             # This listing comes later, so it contains children that began before their parent got the signal.
-            running = self.everyone() - stopped(signalled)
-            if not running:
+            everyone = self.everyone()
+            running = everyone - stopped(signalled)
+            # Processes that continue one another can look stopped, so all of them get the signal first.
+            quiet = 0 if running or not everyone <= signalled else quiet + 1
+            if quiet == (1 if self.whole else 2):
                 return {}
-            signal_all({-1} if self.whole else running, signal.SIGSTOP)
-            signalled |= running
+            signal_all({-1} if self.whole else everyone, signal.SIGSTOP)
+            signalled |= everyone
             time.sleep(0.001)
         self.go_on()
         raise OSError(errno.EBUSY, "the processes of the box do not stop")

@@ -42,7 +42,7 @@ from air.sandbox.wire.connection import Connection, compiled, interpreter
 from air.sandbox.wire.guest_box import MOST_FILES, SECOND_UID, START_SECONDS, GuestBox, base_env
 
 MIB = 1 << 20
-END_SECONDS = STOP_SECONDS + 5.0
+END_SECONDS = 2 * STOP_SECONDS + 5.0  # the guest may try to kill all processes twice
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 

@@ -73,15 +73,21 @@ NEEDS_PROGRAMS = frozenset(
         "a-folder-goes-in-and-comes-out",
         "processes-that-fork-and-leave-are-ended",
         # Programs of Python.
+        "a-killed-process-is-gone-before-the-next-command",
         "a-name-that-is-swapped-while-it-is-read-leads-nowhere",
+        "a-program-whose-first-thread-has-ended-is-killed",
+        "a-program-whose-first-thread-has-ended-stands-still-in-a-frozen-box",
         "a-program-that-never-reads-stops-its-handler-and-nothing-else",
         "a-second-user-is-kept-apart",
         "cpu-is-bounded",
         "empty-files-are-bounded",
         "its-ports-are-answered-by-the-harness",
+        "its-programs-reach-one-another-as-localhost",
         "memory-is-bounded",
         "memory-of-many-processes-is-bounded",
+        "one-timeout-leaves-another-command-s-program-without-a-first-thread-alone",
         "only-regular-files-are-opened",
+        "processes-that-trace-each-other-stand-still-in-a-frozen-box",
         "shared-memory-does-not-outlive-its-process",
         "ten-megabytes-pass-each-way-while-commands-answer",
         "the-guest-cannot-be-killed-stopped-or-traced",
@@ -111,6 +117,7 @@ OFTEN = frozenset(
         "a-timeout-kills-the-whole-tree",
         "commands-run-at-once",
         "its-ports-are-answered-by-the-harness",
+        "its-programs-reach-one-another-as-localhost",
         "links-are-not-followed",
         "memory-is-bounded",
         "nobody-in-it-has-privileges",
@@ -247,6 +254,7 @@ async def test_what_any_image_can_do(image: str, request: pytest.FixtureRequest)
         assert result.stderr == b"err\n"
         result = await box.exec(["printf", "%s|", "$HOME", "a b", ""], timeout=60)
         assert result.stdout == b"$HOME|a b||"
+        assert (await box.exec("grep localhost /etc/hosts", timeout=60)).ok
         script = "(setsid env -i sleep 987.1 &); setsid sleep 987.2 & echo early; sleep 987.3"
         result = await box.exec(script, timeout=1.0)
         assert (result.code, result.stdout, result.timed_out) == (137, b"early\n", True)
