@@ -315,6 +315,7 @@ if child == 0:
 other, name = (child, 'parent') if child else (parent, 'child')
 
 def trace():
+    time.sleep(1)  # until the first thread waits in pause() and no longer holds the interpreter's lock
     open(name + '.ready', 'w').close()
     while len([file for file in os.listdir() if file.endswith('.ready')]) < 2:
         time.sleep(0.01)

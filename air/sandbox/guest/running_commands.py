@@ -34,7 +34,7 @@ DYING_SECONDS = 2.0
 QUIET = 4
 """To kill a command, the guest (this program) kills and lists the command's processes repeatedly, because
 they may fork meanwhile. The command counts as dead after this number of listings in a row that show no new
-process."""
+process. So do all processes of a box without a pid namespace."""
 # Positions among the fields of `_stats`: the number of threads, and the time at which the process started.
 THREADS, STARTED = 17, 19
 SIGNALS = [
@@ -181,8 +181,8 @@ def failed_start(ident: int, code: int, why: str) -> tuple[dict[str, Any], bytes
     return answer, f"air: {why}\n".encode("utf-8", "replace")
 
 
-def stopped(signalled: set[int]) -> set[int]:
-    """Returns the pids of all processes that are stopped, or that will stop before they execute anything.
+def stopped(pids: set[int], signalled: set[int]) -> set[int]:
+    """Returns those of the processes `pids` that are stopped, or that will stop before they execute anything.
 
     `signalled` are the pids of processes that got SIGSTOP. If such a process waits inside the kernel, for
     instance for a `vfork` child to execute its program, the process stops when it leaves the kernel, before
@@ -190,17 +190,17 @@ def stopped(signalled: set[int]) -> set[int]:
     """
     return {
         pid
-        for pid, state in _states().items()
+        for pid, state in _states(pids).items()
         if state in (b"T", b"t") or (state == b"D" and pid in signalled)
     }
 
 
-def _states() -> dict[int, bytes]:
-    """Returns a dict {pid: state} of all processes. The state is that of the process's most active thread: a
-    tracer can hold the first thread of a process while the other threads run."""
+def _states(pids: set[int]) -> dict[int, bytes]:
+    """Returns a dict {pid: state} of the processes with these pids. The state is that of the process's most
+    active thread: a tracer can hold the first thread of a process while the other threads run."""
     return {
         pid: fields[0] if fields[THREADS] in (b"0", b"1") else _state_of_threads(str(pid))
-        for pid, fields in _stats().items()
+        for pid, fields in _stats(pids).items()
     }
 
 
@@ -382,7 +382,8 @@ class Killer:
 
     def kill_all(self) -> bool:
         """Kills all processes of the box except the guest (this process), and repeats this until none is
-        left, for at most `STOP_SECONDS`. Returns whether all are gone."""
+        left (without a pid namespace: in `QUIET` listings in a row), for at most `STOP_SECONDS`. Returns
+        whether all are gone."""
         if self.whole:  # all at once, so no process can start another one before it dies
             signal_all({-1}, signal.SIGKILL)
         give_up, pause = time.monotonic() + STOP_SECONDS, 0.001
@@ -443,7 +444,8 @@ class Freezer:
         `STOP_SECONDS`."""
         now = time.monotonic()
         if self.before is None:
-            self.before = {pid for pid, state in _states().items() if state == b"T"}
+            states = _states(self.everyone())
+            self.before = {pid for pid, state in states.items() if state == b"T"}
             for command in self.commands.values():
                 command.pause(now)
         signalled: set[int] = set()
@@ -451,10 +453,11 @@ class Freezer:
         while time.monotonic() < now + STOP_SECONDS:  # a process stops only when it gets CPU time
             # This listing comes later, so it contains children that began before their parent got the signal.
             everyone = self.everyone()
-            running = everyone - stopped(signalled)
-            # Processes that continue one another can look stopped, so all of them get the signal first.
+            running = everyone - stopped(everyone, signalled)
+            # Processes that continue one another can look stopped. So all get the signal first, and the
+            # states are read twice.
             quiet = 0 if running or not everyone <= signalled else quiet + 1
-            if quiet == (1 if self.whole else 2):
+            if quiet == 2:
                 return {}
             signal_all({-1} if self.whole else everyone, signal.SIGSTOP)
             signalled |= everyone
