@@ -66,8 +66,9 @@ def check_flags(args: argparse.Namespace) -> None:
 async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
     """Plays attacks (scripted attempts to cheat) on the tasks with the ids `ids`: those that the flag
     `--only` names, or all if it is not given. Prints the verdicts (results of the attacks). Returns the exit
-    code: 1 if an attack succeeded, else 0."""
+    code: 1 if an attack succeeded, 130 if the user interrupted the attacks, else 0."""
     with collector_paused():
+        from air.aio import cancelled_by_signals
         from air.integrity.attack import FAMILIES
         from air.integrity.attacks import ATTACKS, BOX_ATTACKS
         from air.integrity.battery import Battery, attack_boxes
@@ -95,25 +96,35 @@ async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
             at_once=args.at_once,
             on_verdict=progress,
         )
-        with reported_if_interrupted(progress, args.report):
-            await battery.run(Path(folder))
-            await attack_boxes(on_boxes, args.provider, args.at_once, progress)
-            parts = PartBattery(on_parts, args.provider, args.at_once, on_verdict=progress)
-            await parts.run(Path(folder) / "parts")
+        try:
+            with (
+                cancelled_by_signals(_say_already_stopping),
+                reported_if_interrupted(progress, args.report),
+            ):
+                await battery.run(Path(folder))
+                await attack_boxes(on_boxes, args.provider, args.at_once, progress)
+                parts = PartBattery(on_parts, args.provider, args.at_once, on_verdict=progress)
+                await parts.run(Path(folder) / "parts")
+        except asyncio.CancelledError:
+            return 130
     return 1 if _conclude(progress.verdicts, args.report) else 0
 
 
 @contextmanager
 def reported_if_interrupted(progress: Progress, file: Path | None) -> Iterator[None]:
-    """Context manager: if Ctrl-C ends the `with` block, prints the results of the attacks so far and, unless
-    `file` is None, writes them to this file as JSON. Otherwise these results would be lost, although the
-    attacks may have run for hours."""
+    """Context manager: if Ctrl-C or SIGTERM ends the `with` block, prints the results of the attacks so far
+    and, unless `file` is None, writes them to this file as JSON. Otherwise these results would be lost,
+    although the attacks may have run for hours."""
     try:
         yield
     except asyncio.CancelledError:
         print(f"interrupted after {progress}", file=sys.stderr)
         _conclude(progress.verdicts, file)
         raise
+
+
+def _say_already_stopping() -> None:
+    print("already stopping: the boxes are being closed", file=sys.stderr)
 
 
 def _conclude(verdicts: Sequence[AttackVerdict], file: Path | None) -> bool:

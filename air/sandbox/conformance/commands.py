@@ -234,8 +234,9 @@ async def one_timeout_leaves_other_commands_alone(box: Box) -> None:
 async def one_timeout_leaves_another_command_s_program_without_a_first_thread_alone(
     box: Box,
 ) -> None:
-    """The file `environ` of such a process is empty, and the guest finds out by the environment to which
-    command a process belongs."""
+    """The guest finds out to which command a process belongs by the process's environment. The kernel does
+    not let it read `environ` of a process whose first thread has ended, so it reads that of a thread that
+    runs."""
     script = '(setsid python3 -c "$0" >/dev/null 2>&1 &); until [ -e go ]; do sleep 0.05; done'
     slow = asyncio.create_task(box.exec(["bash", "-c", script, WITHOUT_FIRST_THREAD], timeout=600))
     pid = await line(box, "until [ -s pid ]; do sleep 0.01; done; cat pid")

@@ -34,7 +34,9 @@ DYING_SECONDS = 2.0
 QUIET = 4
 """To kill a command, the guest (this program) kills and lists the command's processes repeatedly, because
 they may fork meanwhile. The command counts as dead after this number of listings in a row that show no new
-process. So do all processes of a box without a pid namespace."""
+process.
+
+All processes of a box without a pid namespace count as dead after this number of empty listings in a row."""
 # Positions among the fields of `_stats`: the number of threads, and the time at which the process started.
 THREADS, STARTED = 17, 19
 SIGNALS = [

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -148,6 +150,26 @@ def test_without_docker_a_run_that_needs_it_says_what_to_do(tmp_path: Path) -> N
             DOCKER_HOST="unix:///nowhere/docker.sock",
         )
     bad(result, "DOCKER_HOST=unix:///nowhere/docker.sock", "no Docker engine answers", "subprocess")
+
+
+def test_a_battery_that_is_terminated_reports_what_it_has_played(tmp_path: Path) -> None:
+    report, output = tmp_path / "report.json", tmp_path / "out"
+    argv = ["air", "tasks", "check", "digits", "--attacks", "--provider", "process"]
+    env = {**os.environ, "TMPDIR": str(tmp_path)}  # the folder of the trajectories
+    with (
+        output.open("wb") as log,
+        fork_server.of_this_run().spawn(
+            [*argv, "--report", str(report)], cwd=tmp_path, env=env, streams=[log, log]
+        ) as process,
+    ):
+        deadline = time.monotonic() + 600
+        while process.poll() is None and not list(tmp_path.glob("*-air-attacks/*.jsonl")):
+            assert time.monotonic() < deadline, output.read_text()
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(600) == 130, output.read_text()
+    played = len(json.loads(report.read_text())["verdicts"])
+    assert f"interrupted after {played} of " in output.read_text()
 
 
 def test_an_unknown_command_lists_the_known_ones(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from tests.unit.serve.agent0.question_file_service import (
     service,
     solved,
 )
+from tests.unit.test_origin_check import BROWSER
 
 
 async def test_names_that_lead_out_of_the_folder_are_refused(served: Service) -> None:
@@ -90,9 +91,6 @@ async def test_a_file_that_the_server_may_not_read_is_forbidden(open_folder: Pat
                 response = await served.hello(path.name)
             assert response.status_code == 403
             assert response.json()["error"].startswith(f"{path.name}: the server may not read it")
-
-
-BROWSER = "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"
 
 
 async def test_web_pages_and_heads_are_refused(served: Service) -> None:
