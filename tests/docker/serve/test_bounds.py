@@ -135,3 +135,37 @@ async def test_200_streams_are_served_at_once_and_leave_nothing(server: Served) 
         await streams.aclose()  # these clients leave
         await until(lambda: value(server, "air_serve_connections") < 20)
         await until(lambda: files() < before + 20)
+
+
+async def test_a_tag_names_the_latest_process_that_has_it(server: Served) -> None:
+    """The server does not know that the first one has ended: its client had left before."""
+    async with (
+        httpx.AsyncClient(base_url=server.url, timeout=600) as client,
+        sandboxes(client, 1) as (sandbox,),
+    ):
+        headers = {
+            "E2b-Sandbox-Id": sandbox["sandboxID"],
+            "X-Access-Token": sandbox["envdAccessToken"],
+            "Content-Type": "application/connect+json",
+        }
+
+        async def started(call: str, **fields: Any) -> dict[str, Any]:
+            """Reads the first message of a call's stream, and leaves."""
+            request = client.stream(
+                "POST", f"/process.Process/{call}", content=message(**fields), headers=headers
+            )
+            async with request as answer, contextlib.aclosing(answer.aiter_raw()) as reader:
+                first: dict[str, Any] = json.loads((await anext(reader))[5:])
+                return first
+
+        def shell(script: str) -> dict[str, Any]:
+            return {"cmd": "/bin/bash", "args": ["-c", script]}
+
+        waits = shell("until [ -e go ]; do sleep 0.05; done")
+        first = (await started("Start", process=waits, tag="it"))["event"]["start"]["pid"]
+        ends = shell(f"touch go; while kill -0 {first}; do sleep 0.05; done")
+        content = message(process=ends)
+        await client.post("/process.Process/Start", content=content, headers=headers)
+        second = await started("Start", process=shell("sleep 600"), tag="it")
+        found = await started("Connect", process={"tag": "it"})
+        assert found == second
