@@ -106,6 +106,9 @@ async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
                 parts = PartBattery(on_parts, args.provider, args.at_once, on_verdict=progress)
                 await parts.run(Path(folder) / "parts")
         except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or not task.cancelling():  # not by the user
+                raise
             return 130
     return 1 if _conclude(progress.verdicts, args.report) else 0
 

@@ -30,7 +30,7 @@ async def run(args: argparse.Namespace) -> int:
     """Checks the tasks that the arguments name. Runs their reference solutions (solvers) or, with
     `--attacks`, the attacks of `air.cli.attacks`; Harbor tasks are checked by `air.cli.harbor_check`.
     Returns the exit code: 1 if a score differs from the recorded one, an attack succeeds or a Harbor task is
-    not sound, else 0."""
+    not sound, 130 if the user interrupted the attacks, else 0."""
     from air import tasks
     from air.aio import run_concurrently
     from air.errors import ConfigError

@@ -137,8 +137,8 @@ async def test_200_streams_are_served_at_once_and_leave_nothing(server: Served) 
         await until(lambda: files() < before + 20)
 
 
-async def test_a_tag_names_the_latest_process_that_has_it(server: Served) -> None:
-    """The server does not know that the first one has ended: its client had left before."""
+async def test_a_tag_names_the_process_that_still_runs(server: Served) -> None:
+    """No stream tells the server that the first one has ended: its client had left before."""
     async with (
         httpx.AsyncClient(base_url=server.url, timeout=600) as client,
         sandboxes(client, 1) as (sandbox,),
@@ -162,10 +162,12 @@ async def test_a_tag_names_the_latest_process_that_has_it(server: Served) -> Non
             return {"cmd": "/bin/bash", "args": ["-c", script]}
 
         waits = shell("until [ -e go ]; do sleep 0.05; done")
-        first = (await started("Start", process=waits, tag="it"))["event"]["start"]["pid"]
-        ends = shell(f"touch go; while kill -0 {first}; do sleep 0.05; done")
-        content = message(process=ends)
-        await client.post("/process.Process/Start", content=content, headers=headers)
+        first = await started("Start", process=waits, tag="it")
         second = await started("Start", process=shell("sleep 600"), tag="it")
-        found = await started("Connect", process={"tag": "it"})
-        assert found == second
+        assert first != second
+        pid = first["event"]["start"]["pid"]
+        ends = shell(f"touch go; while kill -0 {pid}; do sleep 0.05; done")
+        content = message(process=ends)
+        answer = await client.post("/process.Process/Start", content=content, headers=headers)
+        assert b"exit status 0" in answer.content
+        assert await started("Connect", process={"tag": "it"}) == second

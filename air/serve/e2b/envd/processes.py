@@ -24,9 +24,6 @@ from air.serve.e2b.sandbox import Sandbox
 from air.serve.http.bodies import mark_body_forwarded
 
 PIECE = 1 << 15
-MANY_PROCESSES = 64
-"""If the server remembers this number of processes of a sandbox, it first forgets those that have ended when
-another one starts."""
 _SIGNALS = {"SIGNAL_SIGTERM": 15, "SIGNAL_SIGKILL": 9, 15: 15, 9: 9}
 Call = Callable[[Sandbox, Request], Awaitable[Response]]
 
@@ -38,17 +35,13 @@ async def start(sandbox: Sandbox, request: Request) -> Response:
         message = await connect_protocol.only_message(request)
         connect_protocol.refuse_unknown(message, "process", "pty", "tag", "stdin")
         async with _box_errors_as_rpc(sandbox):
-            tag = str(message.get("tag") or "")
-            # To ask the box costs as much as a short command, so it is not asked at each start.
-            if tag in sandbox.tags.values() or len(_configs(sandbox)) >= MANY_PROCESSES:
-                await _running_configs(sandbox)
+            configs = await _running_configs(sandbox)
             command, config = await _started(sandbox, request, message)
     except RpcError as error:
         return connect_protocol.stream_error(error)
-    _forget(sandbox, command.pid)  # an earlier process with this id
-    _configs(sandbox)[command.pid] = config
-    if tag:
-        sandbox.tags[command.pid] = tag
+    configs[command.pid] = config
+    if tag := message.get("tag"):
+        sandbox.tags[command.pid] = str(tag)
     return connect_protocol.stream(
         request, _events(sandbox, command, None), _event("start", {"pid": command.pid})
     )
@@ -126,7 +119,6 @@ async def _events(
     RpcError if the process has not ended within `seconds` (None: no limit), or was killed at its own time
     limit."""
     end = connect_protocol.end_of(seconds)
-    config = _configs(sandbox).get(command.pid)
     try:
         async with _box_errors_as_rpc(sandbox):
             async with contextlib.aclosing(command.output()) as output:  # type: ignore[type-var]
@@ -140,8 +132,6 @@ async def _events(
                         yield _data(name, data[at : at + PIECE])
             async with asyncio.timeout_at(end):
                 result = await command.wait()
-            if _configs(sandbox).get(command.pid) is config:  # not a later one with this id
-                _forget(sandbox, command.pid)
     except TimeoutError:
         raise RpcError("deadline_exceeded", f"no end within {seconds:g} s") from None
     if result.timed_out:
@@ -179,26 +169,14 @@ async def list_processes(sandbox: Sandbox, message: Message) -> Message:
     }
 
 
-def _configs(sandbox: Sandbox) -> dict[int, dict[str, Any]]:
-    """Returns the processes that clients started, and that are not known to have ended: a dict that maps the
-    process id to the settings with which the client started the process."""
-    configs: dict[int, dict[str, Any]] = sandbox.box_state.setdefault("processes", {})
-    return configs
-
-
-def _forget(sandbox: Sandbox, pid: int) -> None:
-    _configs(sandbox).pop(pid, None)
-    sandbox.tags.pop(pid, None)
-
-
 async def _running_configs(sandbox: Sandbox) -> dict[int, dict[str, Any]]:
-    """Asks the box which processes run, and forgets those that have ended, with their tags. Returns the
-    remaining entries of `_configs`."""
-    configs = _configs(sandbox)
-    before = set(configs)  # the box may not know of a process that starts meanwhile
+    """Returns the running processes that clients started: a dict that maps the process id to the settings
+    with which the client started the process. Forgets those that have ended, with their tags."""
+    configs: dict[int, dict[str, Any]] = sandbox.box_state.setdefault("processes", {})
     running = {info.pid for info in await sandbox.running_box.commands()}
-    for gone in before - running:
-        _forget(sandbox, gone)
+    for gone in configs.keys() - running:
+        del configs[gone]
+        sandbox.tags.pop(gone, None)
     return configs
 
 
@@ -277,10 +255,11 @@ async def _selected(sandbox: Sandbox, message: Message) -> RunningCommand:
     """Returns the running process that a client's message names in its field `process`, by process id or by
     tag. Raises RpcError if no such process, started by a client, is running."""
     selector = _object(message, "process")
+    configs = await _running_configs(sandbox)
     pid = selector.get("pid")
     if "tag" in selector:
         pid = next((pid for pid, tag in sandbox.tags.items() if tag == selector["tag"]), None)
-    if not isinstance(pid, int) or pid not in _configs(sandbox):
+    if not isinstance(pid, int) or pid not in configs:
         raise RpcError("not_found", f"process with {selector or 'no selector'} not found")
     try:
         return await sandbox.running_box.attach(pid)
