@@ -29,8 +29,8 @@ quickstart: $(READY)  ## set everything up, then train a small agent on three ta
 	@$(AIR_CLI) setup
 	@AIR_SETUP_SAID_SO=1 $(AIR_CLI) quickstart $(ARGS)
 
-# Tests wait for boxes and processes as often as they compute, so one worker more than cores keeps these busy.
-WORKERS ?= $(shell echo $$((1 + $$(nproc))))
+# Tests wait for boxes and processes as often as they compute, so two workers more than cores keep these busy.
+WORKERS ?= $(shell echo $$((2 + $$(nproc))))
 PYTEST  := .ci/tests $(BIN) $(WORKERS)
 
 test: $(READY)  ## set everything up, then run every test but the heavy ones (AIR_REQUIRE_DOCKER=1: none may be skipped)
