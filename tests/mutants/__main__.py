@@ -189,7 +189,8 @@ def _collect() -> None:
 def _copy() -> Iterator[Path]:
     """A copy of the tree in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="air-mutants-") as name:
-        tree = Path(name)
+        tree = Path(name, "tree")
+        tree.mkdir()  # unlike the temporary folder itself, it can be made readable for other users
         for part in PARTS:
             if (ROOT / part).is_dir():
                 ignore = shutil.ignore_patterns("__pycache__", "*.pyc")
