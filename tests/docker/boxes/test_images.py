@@ -45,7 +45,13 @@ def recipe(tmp_path: Path) -> Iterator[Path]:
 def _shell(image: str, script: str) -> str:
     with docker_client() as client:
         argv = ["sh", "-c", script]
-        output = client.containers.run(image, argv, remove=True, network_mode="none")
+        container = client.containers.run(image, argv, detach=True, network_mode="none")
+        try:
+            code = container.wait()["StatusCode"]
+            output = container.logs(stderr=False)  # read while it ends, it can lack its last lines
+        finally:
+            container.remove(force=True)
+    assert code == 0, output
     return str(output.decode().strip())
 
 
