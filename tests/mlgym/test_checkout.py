@@ -27,7 +27,16 @@ from air.tasks.sources.mlgym.table import read_table
 
 pytestmark = pytest.mark.mlgym
 
-PLAYED = ("battleOfSexes", "prisonersDilemma", "blotto", "titanic", "regressionKaggleHousePrice")
+PLAYED = {
+    "battleOfSexes": 3,
+    "prisonersDilemma": 3,
+    "blotto": 3,
+    "titanic": 3,
+    "regressionKaggleHousePrice": 3,
+    "regressionKaggleHousePriceL1": 2,
+    "3SATTime": 3,
+}
+"""How many solvers are recorded for each task."""
 HOUSE_DATA = ("data/test.csv", "data/train.csv", "data/validation.csv")
 RL = (
     "rlBreakoutMinAtar",
@@ -35,7 +44,7 @@ RL = (
     "rlMountainCarContinuous",
     "rlMountainCarContinuousReinforce",
 )
-READY = {*PLAYED, *RL, "3SATTime", "regressionKaggleHousePriceL1"}
+READY = {*PLAYED, *RL}
 MISSING = {
     "imageCaptioningCOCO": "data/imageCaptioningCOCO/data",
     "regressionHousePrice": "housePrice.yaml",
@@ -75,12 +84,16 @@ def test_every_config_has_its_state(root: Path) -> None:
 
 
 def test_baselines_agree_with_the_configs(root: Path) -> None:
-    """The table's are rounded; one config states a run that diverged."""
+    """The table's are rounded. One config states a run that diverged, another a time that air's evaluation,
+    which asks another process, cannot reach."""
     for name, entry in read_table(Path("/nowhere")).items():
         stated = {k.lower(): v for k, v in read_task(root, name).baseline_scores[0].items()}
         score = stated[entry.metric.lower()]
         if name == "rlMountainCarContinuousReinforce":
             assert (entry.own_baseline, score < -1e6) == (True, True)
+        elif name == "3SATTime":
+            assert entry.own_baseline
+            assert score < entry.baseline < 2 * score
         else:
             assert entry.baseline == pytest.approx(score, abs=1e-3, rel=1e-4)
 
@@ -124,7 +137,7 @@ def test_known_scores_are_measured_again(
     assert main(["tasks", "check", *(f"mlgym:{name}" for name in PLAYED)]) == 0
     shown = capsys.readouterr()
     assert shown.err == ""
-    assert shown.out.count(" ok\n") == 3 * len(PLAYED)
+    assert shown.out.count(" ok\n") == sum(PLAYED.values())
 
 
 @pytest.fixture
@@ -155,3 +168,19 @@ async def test_the_past_cannot_be_rewritten(grader: Grader) -> None:
     task = tasks.load("mlgym:battleOfSexes")
     found = await grader.grade(task, Artefact({"strategy.py": source}), split="val")
     assert found.score < 1
+
+
+async def test_time_cannot_be_stopped(grader: Grader) -> None:
+    """In MLGym's own process these are the evaluation's clock and the solver's formula."""
+    source = (
+        b"import time\ntime.time = lambda: 0.0\n"
+        b"from solver import DPLL\nDPLL.solve = lambda self: True\n"
+        b"def heuristic_fn(clauses, assignments, conflict_count, assignment_history, level):\n"
+        b"    free = {abs(x) for c in clauses for x in c} - assignments.keys()\n"
+        b"    clauses.clear()\n"
+        b"    return (min(free), True) if free else (None, True)\n"
+    )
+    task = tasks.load("mlgym:3SATTime")
+    found = await grader.grade(task, Artefact({"heuristic.py": source}), split="val")
+    assert found.metrics["Correct"] == 24_000
+    assert found.score > 0.2 * task.baseline

@@ -111,7 +111,7 @@ def test_checking_all_says_what_was_not_checked(
     assert main([*command, "--provider", "process", "--mlgym-root", str(root)]) == 0
     shown = capsys.readouterr().out.splitlines()
     skipped = [line for line in shown if line.startswith("not checked: ")]
-    assert len(skipped) == len(BROKEN) + 9
+    assert len(skipped) == len(BROKEN) + 10
     assert "not checked: mlgym:coin: ready: no recorded solvers" in skipped
     assert [line for line in shown if line.startswith("mlgym:")][-1].endswith(" ok")
 

@@ -14,13 +14,15 @@ Intended differences from MLGym:
 - Only the artefact is evaluated, in a fresh grader box, with the checkout's evaluation script.
 - MLGym has one evaluation, so air uses it for the validation and for the test split. If the evaluation is
   random, its random numbers are computed from a fixed key for each split, so that equal artefacts get equal
-  scores. The key is computed from the split seed, which is secret in episodes. In a game (a task whose
-  artefact is the strategy of a player), the strategy can compute neither the key nor later random numbers
-  from the moves of its opponents. The noise floors in `table.toml` prevent rewards for small random gains.
-- In a game, the strategy (`strategy.py`) does not run in the evaluation script's process. Air's runner plays
-  it in a process of its own, with limits and a public seed, and passes only its moves to the evaluation
-  script. A strategy may use a tenth of MLGym's time limit as processor time. If the strategy fails after its
-  first move, the agent reads only the kind of error.
+  scores. The key is computed from the split seed, which is secret in episodes. In a game, a strategy can
+  compute neither the key nor later random numbers from the moves of its opponents. The noise floors in
+  `table.toml` prevent rewards for small random gains.
+- If the evaluation script does no more with the artefact than call one function (the strategy of a player in
+  a game, the heuristic of `3SATTime`), this function does not run in the script's process. Air's runner calls
+  it in a process of its own, with limits and a public seed, and passes only what it returns to the script. It
+  may use a tenth of MLGym's time limit as processor time. If it fails after its first call, the agent reads
+  only the kind of error. In `3SATTime`, whose score is time, this makes each call slower, so baseline and
+  target are air's own.
 - For the evaluation of a model, MLGym takes the first output line that begins with `{` as the score. Air
   takes the last one, because the agent's code can print such lines before the script prints the score.
 """

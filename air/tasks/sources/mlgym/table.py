@@ -45,8 +45,9 @@ class Entry(RewardScale):
     on Hugging Face, the workspace gets a folder of that name, and libraries load this folder instead of the
     data set. Data in the checkout take precedence over downloads."""
     player: str = Field("", pattern=r"^(\w+:\w+)?$")
-    """The agent's strategy function as `module:function`, if the task is a game. It runs in its own process,
-    apart from the evaluation script. Empty for other tasks."""
+    """The function that the agent writes as `module:function`, if the evaluation script does no more with the
+    artefact than call it: a strategy in a game, or a heuristic. It runs in its own process, apart from the
+    evaluation script, and gets copies of its arguments. Empty for other tasks."""
     probe: str = ""
     """A file of the checkout, as a path relative to the workspace, with which the grader shows that its
     evaluation works. It is evaluated after the evaluation of an agent's artefact (files to grade) failed. If

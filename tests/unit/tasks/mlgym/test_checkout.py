@@ -50,7 +50,13 @@ def test_what_stands_in_the_files_and_in_the_table(root: Path) -> None:
 
 
 def test_trust_follows_from_how_a_task_is_evaluated(root: Path) -> None:
-    names = {"lamps": "data", "coin": "code", "steps": "evaluator", "policy": "evaluator"}
+    names = {
+        "lamps": "data",
+        "coin": "code",
+        "order": "code",
+        "steps": "evaluator",
+        "policy": "evaluator",
+    }
     assert {name: load(root, name).trust for name in names} == names
     assert load(root, "words").trust == "evaluator"
     for name, trust in names.items():
@@ -124,7 +130,7 @@ def test_what_this_machine_may_lack_is_told_but_loads(
         name for name in Checkout(root).names() if Checkout(root).status(name).state == "ready"
     ]
     assert ready == [
-        *("anywhere", "coin", "formulas", "houses", "lamps", "policy", "steps", "words")
+        *("anywhere", "coin", "formulas", "houses", "lamps", "order", "policy", "steps", "words")
     ]
     monkeypatch.setenv("AIR_MLGYM_ROOT", str(root))
     assert "(air tasks fetch mlgym:hub)" in Checkout(root).status("hub").reason
@@ -206,7 +212,7 @@ def test_nobodys_memory_is_laid_out(root: Path) -> None:
 
 def test_the_checkout_is_only_read(root: Path) -> None:
     before = folder_hash(root)
-    for name in ("lamps", "coin", "steps", "policy", "words", "houses"):
+    for name in ("lamps", "coin", "order", "steps", "policy", "words", "houses"):
         prepare(load(root, name))
     assert folder_hash(root) == before
 

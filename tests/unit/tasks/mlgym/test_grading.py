@@ -294,6 +294,51 @@ async def test_an_evaluation_that_fails_with_an_artefact_but_not_without_blames_
     assert re.search(r"fails on strategy\.py: .*IndexError", caught.value.fault)
 
 
+# Other functions that the script calls
+
+
+def heuristic(body: str) -> dict[str, bytes]:
+    lines = ["import os", "def pick(left, taken):", f"    {body}", ""]
+    return {"heuristic.py": "\n".join(lines).encode()}
+
+
+CHECKED = "assert type(left) is list and all(type(k) is int for k in taken), taken"
+ORDERS = {
+    "its own order": ("return max(left), True", 1540),
+    "the starter's": ("return left[0], len(taken) < 10", 2870),
+    "arguments as the script has them": (f"{CHECKED}; return max(left), {{}}", 1540),
+    "arguments that it changes": ("i = max(left); left.clear(); taken.clear(); return i, 1", 1540),
+    "a result that it prints": (
+        """os.write(1, b'{"Cost": 0}'); return max(left), 1""",
+        1540,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ORDERS)
+async def test_a_function_of_several_arguments_gets_copies(
+    grader: Grader, root: Path, name: str
+) -> None:
+    body, cost = ORDERS[name]
+    found = await grade(grader, root, "order", heuristic(body))
+    assert found.metrics == {"Taken": 20.0, "Cost": cost}
+    assert load(root, "order").trust == "code"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return 0, True", "did not come to its end: ValueError"),
+        ("return None", "did not come to its end: TypeError"),
+        ("return left[9 if taken else 0], True", "heuristic.py failed: IndexError"),
+    ],
+)
+async def test_what_is_wrong_with_a_function_of_several_arguments_is_told(
+    grader: Grader, root: Path, body: str, said: str
+) -> None:
+    assert said in await fault(grader, root, "order", heuristic(body))
+
+
 # Code inside the evaluation script
 
 

@@ -65,6 +65,22 @@ import random
 def row_strategy(history):
     return random.randrange(2)
 """
+ORDER_EVALUATE = """
+import json
+from heuristic import pick
+
+left, taken, cost = list(range(1, 21)), {}, 0
+while left:
+    item, early = pick(left, taken)
+    left.remove(item)
+    taken[item] = early
+    cost += item * len(taken)
+print(json.dumps({"Taken": len(taken), "Cost": cost}))
+"""
+ORDER_HEURISTIC = """
+def pick(left, taken):
+    return left[0], len(taken) < 10
+"""
 STEPS_EVALUATE = """
 import json
 from heuristic import steps
@@ -120,6 +136,15 @@ direction = "lower"
 baseline = 45
 target = 10
 artefact = ["heuristic.py"]
+
+[order]
+metric = "Cost"
+direction = "lower"
+baseline = 2870
+target = 1540
+artefact = ["heuristic.py"]
+player = "heuristic:pick"
+probe = "heuristic.py"
 
 [policy]
 metric = "Reward Mean"
@@ -198,6 +223,7 @@ def make_tree(root: Path) -> Path:
         | {"baseline_scores": [{"Rows": 40, "Hits": 0.35}, {"hits": 0.1}]},
         "coin": task("coin", python, ["evaluate.py", "target.py", "strategy.py"]),
         "steps": task("steps", python, ["evaluate.py", "heuristic.py"]),
+        "order": task("order", python, ["evaluate.py", "heuristic.py"]),
         "policy": task("policy", "ModelSubmissionTasks", ["src", "evaluate.py"]),
         "words": task("words", "LMSubmissionTasks", ["baseline.py", "evaluate.py"])
         | {"baseline_scores": [{"val_loss": 99.0}]},
@@ -251,6 +277,8 @@ def _files(root: Path) -> None:
         "coin/memory.json": '{"someone": "else wrote this"}',
         "steps/evaluate.py": STEPS_EVALUATE,
         "steps/heuristic.py": "def steps(n):\n    return n\n",
+        "order/evaluate.py": ORDER_EVALUATE,
+        "order/heuristic.py": ORDER_HEURISTIC,
         "policy/evaluate.py": POLICY_EVALUATE,
         "policy/src/net.py": "def value(weights):\n    return weights\n",
         "policy/src/old.py": "",

@@ -7,9 +7,10 @@ had started it, with two differences: in its source, the path of MLGym's workspa
 air's workspace, and the random numbers of `random` and numpy follow from a secret key.
 
 When the script has ended, this program writes a report, a JSON object, and ends at once. The report contains
-the token from the environment variable `AIR_TOKEN`, which proves that this program wrote it. If the task is a
-game, the script does not import the agent's strategy but a module of air that forwards each call to the
-strategy's own process. If the strategy is at fault, the report says why under `fault`.
+the token from the environment variable `AIR_TOKEN`, which proves that this program wrote it. If the artefact
+is a strategy (a function, such as the strategy of a player in a game), the script does not import it but a
+module of air that forwards each call to the strategy's own process. If the strategy is at fault, the report
+says why under `fault`.
 """
 
 from __future__ import annotations
@@ -97,9 +98,9 @@ def replace_luck(key: bytes) -> None:
 
 
 def play(settings: dict[str, Any]) -> dict[str, Any]:
-    """Runs the evaluation script of a game. Returns the fields of the report that say why the agent's
-    strategy is at fault; an empty dict if it is not."""
-    from mlgym_strategy import BadStrategy, Strategy  # only games need this module
+    """Runs an evaluation script that calls the agent's strategy. Returns the fields of the report that say
+    why the strategy is at fault; an empty dict if it is not."""
+    from mlgym_strategy import BadStrategy, Strategy  # only strategies need this module
 
     for name in ("grading", "runner"):
         del sys.modules[name]  # the script may have modules of these names

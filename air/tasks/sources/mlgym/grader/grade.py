@@ -2,8 +2,9 @@
 
 The folder of this program contains `how.json`, the settings of the evaluation, and `mlgym/`, the workspace
 that the script expects. For each evaluation, the artefact is added to a fresh copy of this workspace. The
-validation and the test split have the same evaluation; only its random numbers differ. In a game, the
-artefact is the agent's strategy. It runs in a process of its own, and the script gets only its moves.
+validation and the test split have the same evaluation; only its random numbers differ. If the artefact is a
+strategy (a function, such as the strategy of a player in a game), it runs in a process of its own, and the
+script gets only what it returns.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ def evaluated(how: dict[str, Any], artefact: Path) -> dict[str, float]:
 
 
 def harmless(how: dict[str, Any], error: str) -> str:
-    """Returns the part of an error message of a game's evaluation that the agent may read. This is the
+    """Returns the part of an error message of a strategy's evaluation that the agent may read. This is the
     message without its error type if the message is a constant in the evaluation script, otherwise only the
     type.
 
@@ -169,8 +170,8 @@ def evaluate(how: dict[str, Any], artefact: Path, place: Path) -> Ended:
 
 
 def evaluate_player(how: dict[str, Any], artefact: Path, place: Path) -> Ended:
-    """Evaluates the agent's strategy in a game. The strategy runs in a folder of its own, so the workspace of
-    the evaluation script does not contain it."""
+    """Evaluates the agent's strategy. It runs in a folder of its own, so the workspace of the evaluation
+    script does not contain it."""
     module, _, function = how["player"].partition(":")
     shutil.copytree(PRISTINE, place / "workspace")
     (place / "workspace").chmod(0o700)
@@ -210,7 +211,7 @@ def run(
 ) -> Ended:
     """Runs the evaluation script with the arguments `told`, and returns the result. A script whose process
     also executes code of the artefact is stopped at the time limit. `player` has the settings of the process
-    in which the agent's strategy plays; None if the task is not a game."""
+    in which the agent's strategy runs; None if the artefact is no strategy."""
     user = evaluating_user(how)
     program, report, token = HERE / EVALUATOR, place / "report", secrets.token_hex(16)
     if user is not None:  # the second user may not read the grader's folder

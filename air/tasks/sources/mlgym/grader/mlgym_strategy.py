@@ -1,8 +1,9 @@
-"""Defines `Strategy`, by which the evaluation script of a game calls the agent's strategy in another process.
+"""Defines `Strategy`, by which an evaluation script calls the agent's strategy in another process. A strategy
+is the function that the agent hands in, such as a strategy in a game.
 
-The script calls a function of air in the place of the strategy, with the history of the game so far. This
-function forwards the call to the strategy's process (`runner.py`) and returns a copy of its answer. If the
-strategy fails or breaks a limit, `BadStrategy` ends the script.
+The script calls a function of air in the place of the strategy. This function forwards the call to the
+strategy's process (`runner.py`) and returns a copy of its answer. If the strategy fails or breaks a limit,
+`BadStrategy` ends the script.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Strategy:
                 self._player["function"],
                 seed=self._player["seed"],
                 limits=limits,
-                protocol=moves,
+                protocol=answers,
                 modules=tuple(self._player["modules"]),
                 imports=self._file.parent,
             )
@@ -85,23 +86,27 @@ class Strategy:
     def __exit__(self, *exc: object) -> None:
         self._open.close()
 
-    def call(self, past: list[Any]) -> Any:
-        """Calls the strategy with the list `past`, the history of the game, and returns its answer. If the
-        list has grown by one element since the last call, only this element is sent to the strategy's
-        process."""
-        count = len(past)
-        if count == 0:
-            order = "N"
-        elif past is self._past and count == self._known + 1:
-            order = "A" + dumps(past[-1])
-        else:
-            order = "F" + dumps(past)
-        self._past, self._known = past, count
+    def call(self, *arguments: Any) -> Any:
+        """Calls the strategy with copies of `arguments` and returns a copy of its answer. Raises BadStrategy
+        if the strategy fails, breaks a limit, or returns something that cannot be sent."""
+        request = self._request(arguments)
         try:
-            answer = self._runner.ask(order.encode())
+            answer = self._runner.ask(request.encode())
             return self._value(answer)
         except BadArtefact as error:
             raise BadStrategy(error) from None
+
+    def _request(self, arguments: tuple[Any, ...]) -> str:
+        """Encodes a call as the request that `answers` describes. A single list is the history of a game: if
+        it has grown by one element since the last call, the request has only this element."""
+        if len(arguments) != 1 or not isinstance(arguments[0], list):
+            return f"C{dumps(list(arguments))}"
+        past = arguments[0]
+        count, before = len(past), self._known if past is self._past else None
+        self._past, self._known = past, count
+        if count == 0:
+            return "N"
+        return f"A{dumps(past[-1])}" if count - 1 == before else f"F{dumps(past)}"
 
     def _value(self, answer: bytes) -> Any:
         try:
@@ -111,14 +116,15 @@ class Strategy:
             raise BadArtefact(f"{self._file.name} {text}") from None
 
 
-def moves(function: Callable[[list[Any]], Any]) -> Callable[[bytes], bytes]:
-    """Returns a function that answers requests for moves, for the strategy's process. `function` is the
-    agent's strategy.
+def answers(function: Callable[..., Any]) -> Callable[[bytes], bytes]:
+    """Returns a function that answers requests, for the strategy's process. `function` is the agent's
+    strategy.
 
-    A request asks for the move after some history of the game, and begins with one letter. `N`: the history
-    is empty. `A`: the history is that of the last request and one more element, which follows the letter.
-    `F`: the history is the list that follows the letter. Elements, lists and the answer, which is the move,
-    are encoded by `mlgym_values`. The answer is empty if the move cannot be encoded.
+    A request is one call, and begins with a letter. `C`: the arguments are the list that follows the letter.
+    With the other letters, the only argument is the history of a game. `N`: the history is empty. `A`: it is
+    the history of the last such request and one more element, which follows the letter. `F`: it is the list
+    that follows the letter. Arguments, and what the strategy returns, are encoded by `mlgym_values`. The
+    answer is empty if what the strategy returns cannot be encoded.
     """
     from mlgym_values import dumps, loads
 
@@ -127,13 +133,16 @@ def moves(function: Callable[[list[Any]], Any]) -> Callable[[bytes], bytes]:
     def answer(request: bytes) -> bytes:
         nonlocal past
         order, given = request[:1], request[1:].decode()
-        if order == b"A":
-            past.append(loads(given))
+        if order == b"C":
+            returned = function(*loads(given))
         else:
-            past = loads(given) if order == b"F" else []
-        move = function(list(past))
+            if order == b"A":
+                past.append(loads(given))
+            else:
+                past = loads(given) if order == b"F" else []
+            returned = function(list(past))
         try:
-            text: str = dumps(move)
+            text: str = dumps(returned)
         except (TypeError, ValueError, RecursionError):
             text = ""
         return text.encode()
