@@ -84,16 +84,15 @@ def test_every_config_has_its_state(root: Path) -> None:
 
 
 def test_baselines_agree_with_the_configs(root: Path) -> None:
-    """The table's are rounded. One config states a run that diverged, another a time that air's evaluation,
-    which asks another process, cannot reach."""
+    """The table's are rounded. One config states a run that diverged, another a time and no decisions."""
     for name, entry in read_table(Path("/nowhere")).items():
         stated = {k.lower(): v for k, v in read_task(root, name).baseline_scores[0].items()}
+        if name == "3SATTime":
+            assert (entry.own_baseline, "decisions" in stated) == (True, False)
+            continue
         score = stated[entry.metric.lower()]
         if name == "rlMountainCarContinuousReinforce":
             assert (entry.own_baseline, score < -1e6) == (True, True)
-        elif name == "3SATTime":
-            assert entry.own_baseline
-            assert score < entry.baseline < 2 * score
         else:
             assert entry.baseline == pytest.approx(score, abs=1e-3, rel=1e-4)
 
@@ -170,8 +169,8 @@ async def test_the_past_cannot_be_rewritten(grader: Grader) -> None:
     assert found.score < 1
 
 
-async def test_time_cannot_be_stopped(grader: Grader) -> None:
-    """In MLGym's own process these are the evaluation's clock and the solver's formula."""
+async def test_a_heuristic_cannot_change_the_solver(grader: Grader) -> None:
+    """In MLGym's own process these are the evaluation's clock and solver, and the solver's formula."""
     source = (
         b"import time\ntime.time = lambda: 0.0\n"
         b"from solver import DPLL\nDPLL.solve = lambda self: True\n"
@@ -183,4 +182,5 @@ async def test_time_cannot_be_stopped(grader: Grader) -> None:
     task = tasks.load("mlgym:3SATTime")
     found = await grader.grade(task, Artefact({"heuristic.py": source}), split="val")
     assert found.metrics["Correct"] == 24_000
-    assert found.score > 0.2 * task.baseline
+    assert found.score == found.metrics["Decisions"] > 24_000
+    assert found.metrics["Time"] > 1

@@ -20,9 +20,9 @@ Intended differences from MLGym:
 - If the evaluation script does no more with the artefact than call one function (the strategy of a player in
   a game, the heuristic of `3SATTime`), this function does not run in the script's process. Air's runner calls
   it in a process of its own, with limits and a public seed, and passes only what it returns to the script. It
-  may use a tenth of MLGym's time limit as processor time. If it fails after its first call, the agent reads
-  only the kind of error. In `3SATTime`, whose score is time, this makes each call slower, so baseline and
-  target are air's own.
+  may use a tenth of MLGym's time limit as processor time. If it fails once it has been called, the agent
+  reads only the kind of error.
+- The score of `3SATTime` is the number of decisions, which its script prints, too, instead of the time.
 - For the evaluation of a model, MLGym takes the first output line that begins with `{` as the score. Air
   takes the last one, because the agent's code can print such lines before the script prints the score.
 """

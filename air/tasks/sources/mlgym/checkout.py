@@ -122,11 +122,11 @@ class Checkout:
         scale["baseline"] = _baseline(config, entry)
         trust: Literal["data", "code", "evaluator"] = "code" if entry.player else "evaluator"
         gpus = 0 if entry.without_gpu and not inventory() else entry.gpus
-        note = f"\n\n{entry.without_gpu}" if gpus < entry.gpus else ""
+        notes = [entry.note, entry.without_gpu if gpus < entry.gpus else ""]
         task = TaskSpec(
             id=PREFIX + name,
             name=config.name,
-            description=describe(config, datasets) + note,
+            description="\n\n".join(filter(None, [describe(config, datasets), *notes])),
             metric=entry.metric,
             artefact=entry.artefact[0],
             more_artefacts=entry.artefact[1:],

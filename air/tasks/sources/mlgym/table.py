@@ -47,7 +47,9 @@ class Entry(RewardScale):
     player: str = Field("", pattern=r"^(\w+:\w+)?$")
     """The function that the agent writes as `module:function`, if the evaluation script does no more with the
     artefact than call it: a strategy in a game, or a heuristic. It runs in its own process, apart from the
-    evaluation script, and gets copies of its arguments. Empty for other tasks."""
+    evaluation script, and gets copies of its positional arguments: numbers, texts, lists, tuples and dicts. If
+    the only argument is a list, this is the history of a game, which may only grow at its end. Empty for other
+    tasks."""
     probe: str = ""
     """A file of the checkout, as a path relative to the workspace, with which the grader shows that its
     evaluation works. It is evaluated after the evaluation of an agent's artefact (files to grade) failed. If
@@ -63,6 +65,9 @@ class Entry(RewardScale):
     without_gpu: str = ""
     """Text that is appended to the task's description if this machine has no GPU. The boxes (sandboxes) then
     have no GPU either. Empty if the task needs GPUs."""
+    note: str = ""
+    """Text that is appended to the task's description: what differs from MLGym. Empty if nothing that the
+    agent must know does."""
     caveat: str = ""
     """A warning about the task's scores, in one line."""
     limits: TaskLimits = TaskLimits()

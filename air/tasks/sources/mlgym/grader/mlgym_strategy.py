@@ -97,16 +97,15 @@ class Strategy:
             raise BadStrategy(error) from None
 
     def _request(self, arguments: tuple[Any, ...]) -> str:
-        """Encodes a call as the request that `answers` describes. A single list is the history of a game: if
-        it has grown by one element since the last call, the request has only this element."""
+        """Encodes a call as the request that `answers` describes. If the only argument is a list, this is the
+        history of a game: if it has grown by one element since the last call, only this element is sent."""
         if len(arguments) != 1 or not isinstance(arguments[0], list):
             return f"C{dumps(list(arguments))}"
         past = arguments[0]
-        count, before = len(past), self._known if past is self._past else None
+        count, grown = len(past), past is self._past and len(past) == self._known + 1
+        request = f"A{dumps(past[-1])}" if grown else f"F{dumps(past)}" if past else "N"
         self._past, self._known = past, count
-        if count == 0:
-            return "N"
-        return f"A{dumps(past[-1])}" if count - 1 == before else f"F{dumps(past)}"
+        return request
 
     def _value(self, answer: bytes) -> Any:
         try:
