@@ -150,6 +150,11 @@ def test_a_task_that_can_do_without_a_gpu_takes_one_where_there_is_one(
     assert "small networks" not in task.description
 
 
+def test_what_differs_from_mlgym_is_told(root: Path) -> None:
+    assert load(root, "order").description == "Do well at order.\n\nIt runs apart."
+    assert load(root, "coin").description == "Do well at coin."
+
+
 def test_what_lies_on_a_hub_is_fetched_and_stands_in_the_workspace_under_its_name(
     root: Path,
 ) -> None:

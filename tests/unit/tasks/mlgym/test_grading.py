@@ -302,16 +302,13 @@ def heuristic(body: str) -> dict[str, bytes]:
     return {"heuristic.py": "\n".join(lines).encode()}
 
 
-CHECKED = "assert type(left) is list and all(type(k) is int for k in taken), taken"
+CHECKED = "assert left == sorted(left) and all(v == {1: (2, 0.5)} for v in taken.values()), taken"
 ORDERS = {
     "its own order": ("return max(left), True", 1540),
-    "the starter's": ("return left[0], len(taken) < 10", 2870),
-    "arguments as the script has them": (f"{CHECKED}; return max(left), {{}}", 1540),
+    "the starter's": ("return left[0], len(taken) < 10", 2880),
+    "values as the script has them": (f"{CHECKED}; return max(left), {{1: (2, 0.5)}}", 1540),
     "arguments that it changes": ("i = max(left); left.clear(); taken.clear(); return i, 1", 1540),
-    "a result that it prints": (
-        """os.write(1, b'{"Cost": 0}'); return max(left), 1""",
-        1540,
-    ),
+    "a result that it prints": ("""os.write(1, b'{"Cost": 0}'); return max(left), 1""", 1540),
 }
 
 
@@ -322,7 +319,27 @@ async def test_a_function_of_several_arguments_gets_copies(
     body, cost = ORDERS[name]
     found = await grade(grader, root, "order", heuristic(body))
     assert found.metrics == {"Taken": 20.0, "Cost": cost}
-    assert load(root, "order").trust == "code"
+
+
+CALLS = """
+import json
+from heuristic import pick
+
+past = []
+for number in range(4):
+    assert pick(past) == [past], past
+    assert pick(past, number) == [past, number]
+    assert pick((number, past)) == [(number, past)]
+    past.append((number, "x"))
+print(json.dumps({"Cost": len(past)}))
+"""
+
+
+async def test_calls_of_every_form_arrive(grader: Grader, root: Path) -> None:
+    """A list alone is the history of a game, of which only what is new is sent."""
+    (root / "data/order/evaluate.py").write_text(CALLS)
+    source = b"def pick(*given): return list(given)\n"
+    assert (await grade(grader, root, "order", {"heuristic.py": source})).score == 4
 
 
 @pytest.mark.parametrize(

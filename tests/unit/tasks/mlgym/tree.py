@@ -74,7 +74,7 @@ while left:
     item, early = pick(left, taken)
     left.remove(item)
     taken[item] = early
-    cost += item * len(taken)
+    cost += item * len(taken) + (not early)
 print(json.dumps({"Taken": len(taken), "Cost": cost}))
 """
 ORDER_HEURISTIC = """
@@ -140,11 +140,12 @@ artefact = ["heuristic.py"]
 [order]
 metric = "Cost"
 direction = "lower"
-baseline = 2870
+baseline = 2880
 target = 1540
 artefact = ["heuristic.py"]
 player = "heuristic:pick"
 probe = "heuristic.py"
+note = "It runs apart."
 
 [policy]
 metric = "Reward Mean"
