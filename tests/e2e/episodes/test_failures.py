@@ -1,5 +1,5 @@
-"""The failure breaker counts infrastructure failures, which mask their episodes, and nothing that an agent can
-cause."""
+"""The failure breaker counts infrastructure failures, which mask their episodes, and nothing that an agent
+can cause."""
 
 from __future__ import annotations
 
