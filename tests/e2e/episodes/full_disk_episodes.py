@@ -36,7 +36,9 @@ def played_on_a_full_disk(temporary: Path, records: Path) -> list[dict[str, Any]
     argv = ["unshare", "--mount", "sh", "-c", MOUNT, *program]
     env = {**os.environ, **fresh(records / "breaker.json"), "TMPDIR": str(temporary)}
     env["AIR_CACHE"] = str(records / "cache")  # no grade is known
-    env["AIR_PROCESS_BOX"] = "root"  # so that what the agent itself writes does not lie on this disk
+    env["AIR_PROCESS_BOX"] = (
+        "root"  # so that what the agent itself writes does not lie on this disk
+    )
     ran = subprocess.run(argv, env=env, stdout=subprocess.PIPE, check=True, text=True, timeout=600)
     return [json.loads(line) for line in ran.stdout.splitlines()]
 
