@@ -16,9 +16,9 @@ from air import tasks
 from air.testing import Message, Script, ScriptedServer, replies
 from air.trajectories import read
 from tests.e2e.conftest import attempt, played_by, research
-from tests.e2e.episodes.full_disk_episodes import played_on_a_full_disk
 from tests.e2e.episodes.test_attribution import STAY, end_guest
 from tests.e2e.episodes.test_episode import copied_task
+from tests.e2e.full_disk_episodes import played_on_a_full_disk
 
 LIMIT = 3
 """The number of consecutive failures that stop a run."""

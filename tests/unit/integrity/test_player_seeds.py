@@ -43,11 +43,6 @@ def _shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def cache() -> None:
-    """No cache of its own for each test of this file."""
-
-
 def test_every_task_that_draws_games_from_a_seed_is_tested() -> None:
     seeds = re.compile(r'DATA / "\w+\.json"\)\.read_text\(\)\)\[split\]')
     graders = paths.shipped("tasks").glob("*/grader/grade.py")

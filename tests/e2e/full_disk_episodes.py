@@ -1,7 +1,7 @@
 """Plays episodes on a machine whose disk becomes full: a small file system in memory, which only this program
 sees, holds the temporary files, and thus the boxes. Only root may mount it.
 
-    python -m tests.e2e.episodes.full_disk_episodes FOLDER
+    python -m tests.e2e.full_disk_episodes FOLDER
 
 plays three episodes of titanic, and records them in the folder: one during which the disk becomes full; one
 that starts on a full disk; one after the disk is free again. It prints a line of JSON for each.
@@ -32,7 +32,7 @@ SUBMITS = [attempt(method, 2, "submit") for method in (1, 2, 3)]
 
 def played_on_a_full_disk(temporary: Path, records: Path) -> list[dict[str, Any]]:
     """What this program prints. `temporary` becomes the folder of temporary files."""
-    program = [sys.executable, "-m", "tests.e2e.episodes.full_disk_episodes", str(records)]
+    program = [sys.executable, "-m", "tests.e2e.full_disk_episodes", str(records)]
     argv = ["unshare", "--mount", "sh", "-c", MOUNT, *program]
     env = {**os.environ, **fresh(records / "breaker.json"), "TMPDIR": str(temporary)}
     env["AIR_CACHE"] = str(records / "cache")  # no grade is known
