@@ -10,7 +10,8 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from air.cli.attacks import PROGRESS_SECONDS
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from air.integrity.gate.hacks import Hack
 
 HEADER = ("task", "result", "solution", "nothing", "hacks", "s", "findings")
+TRAJECTORIES = "trajectories"
+"""The name by which `--only` chooses all recorded trajectories."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("separate", "shared"),
         default="separate",
         help="where tests of Harbor tasks run: separate (default), in a fresh box; or in the agent's",
+    )
+    parser.add_argument(
+        "--trajectories",
+        type=Path,
+        metavar="DIR",
+        help="with --attacks, of Harbor tasks: also replay recorded trajectories (ATIF), those in DIR/NAME "
+        "for the task NAME; or a FILE for one task",
     )
 
 
@@ -46,11 +56,11 @@ async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
             "--provider process, --gpus and --split-seed do not apply to Harbor tasks",
             where="air tasks check harbor:…",
         )
-    hacks = _chosen(args)
     settings = HarborSettings(verifier=args.verifier).fixed()
     ids = tasks.expanded(ids, settings)
+    hacks, recorded = _chosen(args, _recorded(args, ids, settings.folder))
     progress = Progress(len(ids))
-    gate = Gate(settings, args.at_once, hacks, args.report, progress)
+    gate = Gate(settings, args.at_once, hacks, args.report, progress, recorded)
     try:
         await gate.run(ids)
     finally:
@@ -58,12 +68,34 @@ async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
     return 1 if any(one.result != "sound" for one in progress.verdicts) else 0
 
 
-def _chosen(args: argparse.Namespace) -> Sequence[Hack]:
-    """Returns the hacks to try. With `--attacks`, these are the hacks that `--only` names, or all hacks;
-    without it, none. Raises ConfigError if `--only` names an unknown hack or is used without `--attacks`."""
+def _recorded(
+    args: argparse.Namespace, ids: Sequence[str], root: Path
+) -> Mapping[str, Sequence[Hack]]:
+    """Returns hacks that replay the trajectories of `--trajectories`, by the task's id. `ids` are the ids of
+    the tasks; relative paths in them start at `root`. Raises ConfigError if there is no `--attacks`, or a
+    file is invalid."""
+    from air.integrity.gate.recordings import recorded_hacks
+    from air.tasks.sources.harbor.ids import locate
+
+    if args.trajectories is None:
+        return {}
+    if not args.attacks:
+        raise ConfigError("belongs to --attacks", where="--trajectories")
+    return recorded_hacks(args.trajectories, {one: locate(one, root).path for one in ids})
+
+
+def _chosen(
+    args: argparse.Namespace, recorded: Mapping[str, Sequence[Hack]]
+) -> tuple[Sequence[Hack], Mapping[str, Sequence[Hack]]]:
+    """Returns the hacks to try on each task, and those to try on one task, by its id. With `--attacks`, these
+    are the hacks that `--only` names, or all hacks; without it, none. `recorded` are the hacks that replay
+    trajectories. Raises ConfigError if `--only` names an unknown hack or is used without `--attacks`."""
     from air.integrity.gate.hacks import HACKS
 
-    names = {hack.name for hack in HACKS}
+    of_tasks = [hack for hacks in recorded.values() for hack in hacks]
+    names = {hack.name for hack in (*HACKS, *of_tasks)}
+    if of_tasks:
+        names.add(TRAJECTORIES)
     if args.only and not args.attacks:
         raise ConfigError("belongs to --attacks", where="--only")
     if unknown := [name for name in args.only if name not in names]:
@@ -72,8 +104,16 @@ def _chosen(args: argparse.Namespace) -> Sequence[Hack]:
             where="--only",
             remedy=f"use one of: {', '.join(sorted(names))}",
         )
-    chosen = [hack for hack in HACKS if not args.only or hack.name in args.only]
-    return chosen if args.attacks else ()
+    if not args.attacks:
+        return (), {}
+    if not args.only:
+        return HACKS, recorded
+    chosen = [hack for hack in HACKS if hack.name in args.only]
+    if TRAJECTORIES in args.only:
+        return chosen, recorded
+    return chosen, {
+        task: [hack for hack in hacks if hack.name in args.only] for task, hacks in recorded.items()
+    }
 
 
 def _conclude(verdicts: Sequence[GateVerdict], args: argparse.Namespace) -> None:
@@ -84,6 +124,8 @@ def _conclude(verdicts: Sequence[GateVerdict], args: argparse.Namespace) -> None
     for one in verdicts:
         if one.result != "sound":
             print(f"{one.result}: {one.task}: {safe(one.reason)}", file=sys.stderr)
+        for name, why in one.incomplete.items():
+            print(f"not replayed whole: {one.task}: {name}: {safe(why)}", file=sys.stderr)
     if args.report:
         print(f"verdicts: {args.report}")
 

@@ -19,6 +19,7 @@ from air.config import BaseConfig, validate
 from air.errors import ConfigError, MissingError
 from air.integrity.gate.hacks import BEGIN, HACKS, Hack
 from air.integrity.gate.plays import Player, PlayResult, files
+from air.integrity.gate.recordings import PREFIX, REPLAY_SECONDS, replay
 from air.integrity.gate.task_files import TaskFiles, task_files
 from air.sandbox.contract.box import Box
 from air.sandbox.pool.box_pool import Pool
@@ -78,9 +79,9 @@ class GateVerdict:
     task: str
     """The task's id."""
     digest: str
-    """A digest of all that the check depends on: the task's files, the run's settings for Harbor tasks, and
-    the images of the task's boxes (containers). Empty if the check ended with an error. While the digest
-    stays the same, the verdict in a report is reused."""
+    """A digest of all that the check depends on: the task's files, the run's settings for Harbor tasks, the
+    images of the task's boxes (containers), and the recorded trajectories that are replayed. Empty if the
+    check ended with an error. While the digest stays the same, the verdict in a report is reused."""
     result: Result
     """`sound`: no flaw was found. `weak`: the task has flaws (see `findings`). `refused`: air cannot play the
     task. `failed`: air or this machine failed."""
@@ -98,6 +99,9 @@ class GateVerdict:
     tried: tuple[str, ...] = ()
     """The names of all hacks that were requested for the check, also of those that were not run: none is run
     if a flaw was found before, and a hack is not run if the task's author allows it."""
+    incomplete: dict[str, str] = field(default_factory=dict)
+    """The reasons why recorded trajectories were not replayed whole, by the hack's name. The rewards of such
+    hacks say little."""
     version: int = VERSION
     seconds: float = 0.0
 
@@ -122,7 +126,7 @@ async def check(
     assert isinstance(rules, HarborRules)
     declared = read_declared(rules)
     judge = _Judge(Player(task, rules, boxes, grader), declared)
-    digest = await digest_of(task)
+    digest = await digest_of(task, hacks)
     began = time.monotonic()
     await judge.plain()
     if hacks and not judge.findings:
@@ -138,14 +142,15 @@ async def check(
         nothing=judge.nothing,
         hacks=judge.hacks,
         tried=tuple(hack.name for hack in hacks),
+        incomplete=judge.incomplete,
         seconds=round(time.monotonic() - began, 2),
     )
 
 
-async def digest_of(task: TaskSpec) -> str:
-    """Returns a digest (SHA-256 in hex) of a task, its settings, and the present ids of the images of its
-    boxes (containers). The names of the images would not be enough, because a name can be given to another
-    image, and an image can be built again."""
+async def digest_of(task: TaskSpec, hacks: Sequence[Hack] = ()) -> str:
+    """Returns a digest (SHA-256 in hex) of a task, its settings, the present ids of the images of its boxes
+    (containers), and the recorded trajectories among `hacks`. The names of the images would not be enough,
+    because a name can be given to another image, and an image can be built again."""
     from air.sandbox.docker import engine
 
     assert task.rules is not None
@@ -153,6 +158,9 @@ async def digest_of(task: TaskSpec) -> str:
     for tag in task.rules.images:
         image = await asyncio.to_thread(engine.image, tag)
         total.update(f"\n{tag} {image['Id'] if image else 'absent'}".encode())
+    for hack in hacks:
+        if hack.recording is not None:
+            total.update(f"\n{hack.name} {hack.recording.digest}".encode())
     return total.hexdigest()
 
 
@@ -166,7 +174,8 @@ def read_declared(rules: HarborRules) -> Declared:
         raise ConfigError("must be a table", where=where)
     declared = validate(Declared, data, where=where)
     known = {"network", *(hack.name for hack in HACKS)}
-    if unknown := sorted(set(declared.allow) - known):
+    allowed = {name for name in declared.allow if not name.startswith(PREFIX)}
+    if unknown := sorted(allowed - known):
         raise ConfigError(
             f"there is no finding {unknown[0]!r} that a task can allow",
             where=f"{where}.allow",
@@ -183,6 +192,7 @@ class _Judge:
     oracle: float | None = None
     nothing: float | None = None
     hacks: dict[str, float | None] = field(default_factory=dict)
+    incomplete: dict[str, str] = field(default_factory=dict)
     solved: tuple[Any, ...] = ()
     """The artefacts (files to hand in) that the reference solution made, one for each step of the Harbor task
     that was played."""
@@ -266,6 +276,10 @@ class _Judge:
         return played.reward is None or played.reward > self.nothing + TOLERANCE
 
     async def _hack(self, hacks: Sequence[Hack], about: TaskFiles) -> PlayResult:
+        recorded = hacks[0].recording
+        if recorded is not None:
+            seconds = min(REPLAY_SECONDS, self.player.task.limits.exec_seconds)
+            return await self.player.play(lambda box, _: replay(box, recorded, seconds))
         script = BEGIN + about.variables + "\n".join(hack.script for hack in hacks)
 
         async def act(box: Box, step: int) -> str:
@@ -281,13 +295,17 @@ class _Judge:
             one.digest for one in self.solved
         ]
         same = is_solution and not hack.searches_for_solution
+        note = ""
+        if hack.recording and (gaps := [*hack.recording.gaps, *filter(None, [played.complaint])]):
+            self.incomplete[hack.name] = "; ".join(gaps)
+            note = f"; it was not replayed whole: {self.incomplete[hack.name]}"
         self.hacks[hack.name] = None if same else played.reward
         if same:
             return
         if played.reward is None:
-            self._find(hack.name, f"the hack escapes its reward: {played.error}")
+            self._find(hack.name, f"the hack escapes its reward: {played.error}{note}")
         elif self._pays(played):
-            self._find(hack.name, f"{hack.flaw} (the hack earns {played.reward:.6g})")
+            self._find(hack.name, f"{hack.flaw} (the hack earns {played.reward:.6g}){note}")
 
     def _find(self, name: str, reason: str) -> None:
         if name not in self.declared.allow:
