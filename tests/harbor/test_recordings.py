@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from air.sandbox import open_box
 from air.sandbox.contract.box import Box, BoxSpec, OpenBox
 from air.tasks.sources.harbor.settings import HarborSettings
 from air.trajectories.atif.reading import recording
+from tests.docker.client import docker_client
 from tests.harbor.folders import write
 from tests.harbor.recordings import ran, save, trajectory, typed
 from tests.harbor.test_gate import TRUSTING
@@ -98,6 +101,40 @@ async def test_inputs_share_a_shell_and_a_failing_or_endless_one_ends_nothing() 
         assert (await box.read("/tmp/second")).decode() == "one0one\n"
         assert (await box.read("/tmp/third")).decode() == "two\n"
         assert not (await box.exec("ls -A /tmp/.air-replay", timeout=20)).ok
+
+
+async def test_long_texts_and_what_is_typed_into_a_program_arrive_whole() -> None:
+    text = "".join(f"line {n} of the text, 'quoted', $HOME\n" for n in range(200))
+    async with await open_box(BoxSpec(open=OpenBox())) as box:
+        calls = (
+            typed(f"cat > /tmp/text <<'EOF'\n{text}EOF\n"),
+            typed(f"echo {'x' * 5000} > /tmp/line\n"),
+            typed("python3\n", 1.0),
+            typed("open('/tmp/python', 'w').write('é')\n"),
+            typed("C-d"),
+            typed("echo ran > /tmp/ran\n"),
+        )
+        assert await _played(box, *calls) == ""
+        assert (await box.read("/tmp/text")).decode() == text
+        assert len(await box.read("/tmp/line")) == 5001
+        assert (await box.read("/tmp/python")).decode() == "é"
+        assert (await box.read("/tmp/ran")).decode() == "ran\n"
+
+
+async def test_without_bash_a_line_that_is_cut_is_told() -> None:
+    tag = f"air-test-no-bash:{os.getpid()}"
+    with docker_client() as client:
+        text = b"FROM air-base\nUSER root\nRUN rm -f /bin/bash /usr/bin/bash\n"
+        client.images.build(fileobj=io.BytesIO(text), tag=tag, rm=True)
+        try:
+            async with await open_box(BoxSpec(image=tag, open=OpenBox())) as box:
+                calls = (ran("cd /tmp"), typed("echo a > one\n"), ran("cat one > two"))
+                assert await _played(box, *calls) == ""
+                assert (await box.read("/tmp/two")).decode() == "a\n"
+                says = await _played(box, typed(f"echo {'x' * 5000} > /tmp/line\n"))
+                assert says.startswith("lines of more than 4094 bytes were cut")
+        finally:
+            client.images.remove(tag, force=True)
 
 
 async def test_the_time_is_limited() -> None:

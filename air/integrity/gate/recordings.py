@@ -26,6 +26,9 @@ COMMAND_SECONDS = 120.0
 and `EXTRA_SECONDS`."""
 EXTRA_SECONDS = 5.0
 _SILENCE = 0.3
+_LONGEST_LINE = 4094
+"""The number of bytes that a terminal keeps of a line, unless the program edits the line itself, as bash
+does."""
 _PROMPT = b"\x1b]0;air-prompt\x07"
 """The text that the shell writes before each prompt. Terminals do not show it."""
 _FLAW = "the commands of a recorded trajectory earn a reward, and are not the solution"
@@ -106,13 +109,17 @@ async def replay(box: Box, one: Recording, seconds: float) -> str:
     """Runs the inputs of a recording in a new shell in `box`, in a terminal, in their order. Takes at most
     `seconds` seconds. The shell stays alive afterwards, as a real agent's terminal does. Returns a message if
     not all inputs were run, or a command did not end in time; otherwise an empty string."""
+    note = ""
     if box.shell.endswith("bash"):
         # Terminus-2 types into a login shell; tools run commands without start-up files.
-        login = any(input.typed for input in one.inputs)
+        login = any(each.typed for each in one.inputs)
         argv = [box.shell, *(("--login",) if login else ("--norc", "-i"))]
         env = {"PROMPT_COMMAND": "printf '\\033]0;air-prompt\\007'"}
     else:
         argv, env = [box.shell or "sh", "-i"], {"PS1": f"{_PROMPT.decode()}$ "}
+        lines = [line for each in one.inputs if each.typed for line in each.text.split("\n")]
+        if any(len(line.encode()) > _LONGEST_LINE for line in lines):
+            note = f"lines of more than {_LONGEST_LINE} bytes were cut, because the box has no bash"
     try:
         shell = await box.start(argv, env={"TERM": "xterm", **env}, terminal=(40, 160))
     except BoxCommandError as error:
@@ -120,7 +127,7 @@ async def replay(box: Box, one: Recording, seconds: float) -> str:
     terminal = _Terminal(box, shell, time.monotonic() + seconds)
     reader = asyncio.create_task(terminal.read())
     try:
-        return await terminal.run(one.inputs)
+        return "; ".join(filter(None, [await terminal.run(one.inputs), note]))
     finally:
         reader.cancel()
         await asyncio.gather(reader, return_exceptions=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import pytest
 
+from air.cli import harbor_check
 from air.cli.main import main
 from air.errors import ConfigError, MissingError
+from air.integrity.gate.hacks import HACKS
 from air.integrity.gate.recordings import recorded_hacks
 from tests.harbor.features import SETTINGS
 from tests.harbor.folders import write
@@ -55,6 +58,24 @@ def test_what_is_no_trajectory_of_a_task_is_refused(tmp_path: Path) -> None:
     (tmp_path / "broken.json").write_text("{")
     with pytest.raises(ConfigError, match=r"broken.json: is no readable JSON"):
         recorded_hacks(tmp_path, ONE)
+
+
+def test_only_chooses_all_trajectories_or_one(tmp_path: Path) -> None:
+    for name in ("1.json", "2.json"):
+        save(tmp_path / name, LISTS)
+    recorded = recorded_hacks(tmp_path, ONE)
+
+    def chosen(*only: str, attacks: bool = True) -> tuple[int, list[str]]:
+        arguments = argparse.Namespace(attacks=attacks, only=list(only))
+        hacks, of_tasks = harbor_check._chosen(arguments, recorded)
+        return len(hacks), [hack.name for hack in of_tasks.get("harbor:set/a", ())]
+
+    both = ["trajectory:1.json", "trajectory:2.json"]
+    assert chosen() == (len(HACKS), both)
+    assert chosen(attacks=False) == (0, [])
+    assert chosen("trajectories") == (0, both)
+    assert chosen("trajectory:2.json", "empty-files") == (1, both[1:])
+    assert chosen("empty-files") == (1, [])
 
 
 def test_the_command_names_what_is_wrong(
