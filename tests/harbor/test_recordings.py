@@ -74,7 +74,7 @@ def test_what_cannot_be_replayed_is_told(
     arguments = ["tasks", "check", "harbor:sound", "--attacks", "--report", "r.json"]
     arguments += ["--trajectories", str(file), "--only", "trajectory:one.json"]
     assert main(arguments) == 0
-    says = "1 calls of str_replace_editor cannot be replayed; the shell ended before input 5 of 5"
+    says = "calls of str_replace_editor that cannot be replayed: 1; the shell ended before input 5 of 5"
     verdict = read(tmp_path / "r.json")["harbor:sound"]
     assert verdict.incomplete == {"trajectory:one.json": says}
     assert verdict.hacks == {"trajectory:one.json": 0.0}
@@ -135,6 +135,14 @@ async def test_without_bash_a_line_that_is_cut_is_told() -> None:
                 assert says.startswith("lines of more than 4094 bytes were cut")
         finally:
             client.images.remove(tag, force=True)
+
+
+async def test_a_command_that_ends_the_shell_is_told_if_others_follow() -> None:
+    async with await open_box(BoxSpec(open=OpenBox())) as box:
+        ends = ran("echo a > /tmp/one; exit 3")
+        assert await _played(box, ends) == ""
+        assert (await box.read("/tmp/one")).decode() == "a\n"
+        assert await _played(box, ends, ran("ls")) == "the shell ended before input 2 of 2"
 
 
 async def test_the_time_is_limited() -> None:

@@ -145,10 +145,12 @@ class _Terminal:
 
     async def read(self) -> None:
         """Reads the shell's output until the shell ends."""
-        async for _, data in self._shell.output():
-            self._tail = (self._tail + data)[-10_000:]
-            self._changed = time.monotonic()
-        self._ended.set()
+        try:
+            async for _, data in self._shell.output():
+                self._tail = (self._tail + data)[-10_000:]
+                self._changed = time.monotonic()
+        finally:  # also if the box is gone: the next call to it raises the error
+            self._ended.set()
 
     async def run(self, inputs: Sequence[Input]) -> str:
         """Runs the inputs in their order; returns a message if not all of them were run to their end."""
@@ -179,13 +181,14 @@ class _Terminal:
             await self._sleep(one.seconds)
 
     async def _command(self, text: str) -> bool:
-        """Runs a command, and returns whether it ended in time. A command that did not is interrupted."""
+        """Runs a command, and returns whether it ended in time. A command that did not is interrupted.
+        A command such as `exit` also ends the shell."""
         file = "/tmp/.air-replay"
         await self._box.write(file, text.encode())
         self._tail = b""
         line = f' eval "$(cat {file}; rm -f {file})" < /dev/null > /dev/null 2>&1\n'
         await self._write(line)
-        if await self._prompt(COMMAND_SECONDS):
+        if await self._prompt(COMMAND_SECONDS) or self._ended.is_set():
             return True
         for key in ("\x03", "\x1c"):
             self._tail = b""

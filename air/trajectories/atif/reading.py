@@ -89,10 +89,11 @@ def recording(document: Object, where: str) -> Recording:
             remedy="remove this trajectory, or record one of an agent that uses a shell",
         )
     gaps = [
-        f"{count} calls of {name} cannot be replayed" for name, count in sorted(skipped.items())
+        f"calls of {name} that cannot be replayed: {count}"
+        for name, count in sorted(skipped.items())
     ]
     if copied:
-        gaps.append(f"{copied} calls belong to the trajectory that this one continues")
+        gaps.append(f"calls in the trajectory that this one continues: {copied}")
     if document.get("continued_trajectory_ref"):
         gaps.append(f"it continues in {document['continued_trajectory_ref']}")
     return Recording(tuple(inputs), tuple(gaps))

@@ -64,9 +64,9 @@ def test_what_cannot_be_replayed_is_counted() -> None:
     read = recording(document, "one")
     assert read.inputs == (Input("ls", False),)
     assert read.gaps == (
-        "1 calls of execute_bash cannot be replayed",
-        "2 calls of str_replace_editor cannot be replayed",
-        "1 calls belong to the trajectory that this one continues",
+        "calls of execute_bash that cannot be replayed: 1",
+        "calls of str_replace_editor that cannot be replayed: 2",
+        "calls in the trajectory that this one continues: 1",
         "it continues in trajectory.cont-1.json",
     )
 
