@@ -113,12 +113,16 @@ async def test_long_texts_and_what_is_typed_into_a_program_arrive_whole() -> Non
             typed("open('/tmp/python', 'w').write('é')\n"),
             typed("C-d"),
             typed("echo ran > /tmp/ran\n"),
+            # The prompt after the first line is not the end, at which the key would come too early.
+            typed("true\nsleep 2; echo slow > /tmp/slow\n"),
+            typed("C-c"),
         )
         assert await _played(box, *calls) == ""
         assert (await box.read("/tmp/text")).decode() == text
         assert len(await box.read("/tmp/line")) == 5001
         assert (await box.read("/tmp/python")).decode() == "é"
         assert (await box.read("/tmp/ran")).decode() == "ran\n"
+        assert (await box.read("/tmp/slow")).decode() == "slow\n"
 
 
 async def test_without_bash_a_line_that_is_cut_is_told() -> None:
