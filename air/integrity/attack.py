@@ -316,6 +316,14 @@ def containers_only(target: Target) -> str:
     return "" if target.provider == "docker" else "process boxes do not promise it"
 
 
+def guest_apart(target: Target) -> str:
+    """Checks that commands in the target's box run as another user than the guest, the program that starts
+    them, for attacks on the guest. Returns the reason why such an attack cannot be tried, or an empty string
+    if it can."""
+    apart = target.isolation in ("docker", "process/root")
+    return "" if apart else "commands are the guest's user here"
+
+
 def test_graded(target: Target, played: AttackEpisode) -> str:
     """Checks that the final artefact (what the agent handed in) got a score on the test split of the data.
     Returns a message if it got none, otherwise an empty string."""

@@ -128,7 +128,7 @@ class TaskLimits(BaseConfig):
     """Largest number of processes and threads in a box (sandbox) at one time."""
     disk_mb: int = Field(256, ge=1)
     """Size limit of a box's workspace, in MiB."""
-    artefact_mb: float = Field(16.0, gt=0)
+    artefact_mb: float = Field(1.0, gt=0)
     """Largest size in MiB of an artefact (the files to grade): the sum of its files' sizes."""
 
     def box(self, seconds: float) -> BoxLimits:

@@ -191,4 +191,4 @@ for _name, _source in {
         "import sys\nsys.modules['kept'] = globals().get('kept')"
     ),
 }.items():
-    ATTACKS.finding_code(_name, _LOAD, _source)
+    ATTACKS.finding_code(_name, _LOAD, _source, episodes=2)

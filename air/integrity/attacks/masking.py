@@ -8,6 +8,7 @@ from air.integrity.attack import (
     Setup,
     Target,
     containers_only,
+    guest_apart,
     next_command_answers,
     test_graded,
     turn,
@@ -172,7 +173,7 @@ for _name, _script in {
         "The program that runs the box's commands dies or starves, so the episode breaks.",
         _script,
         once=True,
-        applies=containers_only,
+        applies=containers_only if "memory" in _name else guest_apart,
         check=next_command_answers,
     )
 
@@ -187,9 +188,6 @@ while True:
     time.sleep(0.01)
 END
 sleep 3""",
-    "spin-a-hundred-and-ten-processes": (
-        "for n in {1..110}; do setsid bash -c 'while :; do :; done' & done >/dev/null 2>&1"
-    ),
     "leave-odd-files-for-the-recorder": (
         "mkfifo pipe; ln -s loop loop; ln -s /dev/zero zero; truncate -s 900G huge; ln -s / root\n"
         'python3 -c \'import os; [os.mkdir("d" * 200) or os.chdir("d" * 200) for _ in range(60)]\'\n'
@@ -203,6 +201,14 @@ sleep 3""",
         once=True,
     )
 
+ATTACKS.shell(
+    "spin-a-hundred-and-ten-processes",
+    "The program that runs the box's commands gets no processor time, so the episode breaks.",
+    "chrt -i -p 0 1\n"
+    "for n in {1..110}; do setsid bash -c 'while :; do :; done' & done >/dev/null 2>&1",
+    once=True,
+    check=next_command_answers,
+)
 ATTACKS.add(
     "end-the-box-during-a-validate",
     _LATE,

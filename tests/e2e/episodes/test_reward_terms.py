@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from air import tasks
+from air.aio import run_concurrently
+from air.env.overfitting_alarm import WINDOW
 from air.rewards.normalise import phi_on
 from air.rewards.terms import EpisodeFacts
-from air.testing import replies
+from air.testing import Message, replies
 from air.train.loop.metrics import of_rollouts
 from air.train.loop.rollout import Rollout
 from air.trajectories import read, trajectory_files
 from tests.e2e.conftest import attempt, played_by, research
-from tests.unit.tasks.conftest import DATA, GRADER, SCORE, TOML
+from tests.unit.tasks.conftest import DATA, GRADER, REFUSE, SCORE, TOML
 
 TERMS = ["delta", "format", "failed_validates", "time", "test_score", "holdout"]
 ENDS = [(1, "validate"), (2, "validate"), (3, "submit")]
@@ -118,16 +121,21 @@ async def test_the_share_of_time_is_of_the_limit_that_the_run_sets(tmp_path: Pat
     assert trace.rewards["time"].value == pytest.approx(-used / 100)
 
 
-async def test_the_agents_time_is_without_the_graders(tmp_path: Path) -> None:
-    """A grader that takes a second; the agent writes a line."""
-    slow = "import time; time.sleep(1)\n" + SCORE
+def tiny(folder: Path, grade: str) -> Path:
+    """A root of tasks with a task `tiny` whose grader ends with these lines."""
     files = {"task.toml": TOML, "data.py": DATA, "starter/answer.txt": "1"}
-    files["grader/grade.py"] = GRADER.replace("BODY", slow)
+    files["grader/grade.py"] = GRADER.replace("BODY", grade)
     for name, text in files.items():
-        path = tmp_path / "tasks" / "tiny" / name
+        path = folder / "tasks" / "tiny" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    config = research(["tiny"], "subprocess", task_roots=[tmp_path / "tasks"])
+    return folder / "tasks"
+
+
+async def test_the_agents_time_is_without_the_graders(tmp_path: Path) -> None:
+    """A grader that takes a second; the agent writes a line."""
+    root = tiny(tmp_path, "import time; time.sleep(1)\n" + SCORE)
+    config = research(["tiny"], "subprocess", task_roots=[root])
     script = [f"Go.\n```bash\necho 1.{n} > answer.txt\n{end}\n```" for n, end in ENDS]
     async with played_by(replies(*script), config) as play:
         began = time.monotonic()
@@ -139,3 +147,41 @@ async def test_the_agents_time_is_without_the_graders(tmp_path: Path) -> None:
     # On a machine of any speed: gradings that were also the agent's time would be counted twice here.
     parts = [values[f"seconds_{name}"] for name in ("box", "agent", "grading", "recording")]
     assert sum(parts) <= whole + ROUNDING
+
+
+OVERFITS = (
+    REFUSE
+    + """val, test = map(float, given.split())
+end(0, json.dumps({"metrics": {"score": test if args.split == "test" else val}}))
+"""
+)
+"""A grader of artefacts that say how well they do on either split."""
+
+
+async def test_agents_that_overfit_are_reported_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At first they do equally well on both splits, then only on that whose scores they see."""
+    told = "1.5 1.5"
+
+    def script(messages: Sequence[Message]) -> str:
+        return f"Go.\n```bash\necho {told} > answer.txt\nsubmit\n```"
+
+    roots = [tiny(tmp_path, OVERFITS)]
+    config = research(["tiny"], "subprocess", task_roots=roots, final="holdout", max_boxes=4)
+    async with played_by(script, config) as play:
+        fair = await run_concurrently([play() for _ in range(WINDOW)], 4)
+        assert not alarms(caplog)
+        told = "2.0 1.5"
+        overfitted = await run_concurrently([play() for _ in range(WINDOW + 2)], 4)
+    for episodes, gap in ((fair, 0.0), (overfitted, 0.5)):
+        for episode in episodes:
+            (trace,) = episode.traces
+            assert trace.metrics["validation_test_gap"] == pytest.approx(gap)
+            assert trace.reward == pytest.approx(0.5)  # of the test split
+    (alarm,) = alarms(caplog)
+    assert "task tiny: validation scores have risen by φ 0.50 more than test scores" in alarm
+
+
+def alarms(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if one.name == "verifiers.v1.air.gap"]

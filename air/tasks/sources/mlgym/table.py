@@ -47,9 +47,9 @@ class Entry(RewardScale):
     player: str = Field("", pattern=r"^(\w+:\w+)?$")
     """The function that the agent writes as `module:function`, if the evaluation script does no more with the
     artefact than call it: a strategy in a game, or a heuristic. It runs in its own process, apart from the
-    evaluation script, and gets copies of its positional arguments: numbers, texts, lists, tuples and dicts. If
-    the only argument is a list, this is the history of a game, which may only grow at its end. Empty for other
-    tasks."""
+    evaluation script, and gets copies of its positional arguments: numbers, texts, lists, tuples and dicts.
+    If the only argument is a list, this is the history of a game, which may only grow at its end. Empty for
+    other tasks."""
     probe: str = ""
     """A file of the checkout, as a path relative to the workspace, with which the grader shows that its
     evaluation works. It is evaluated after the evaluation of an agent's artefact (files to grade) failed. If
