@@ -25,8 +25,9 @@ def trajectory(*calls: tuple[str, Object], **more: Any) -> Object:
     }
 
 
-def typed(text: str, seconds: float = 0.1) -> tuple[str, Object]:
-    """Returns a tool call of Terminus-2 that types `text`, and then waits."""
+def typed(text: str, seconds: float = 60.0) -> tuple[str, Object]:
+    """Returns a tool call of Terminus-2 that types `text`, and then waits. A replay waits less if the shell
+    shows its prompt after a line."""
     return "bash_command", {"keystrokes": text, "duration": seconds}
 
 

@@ -10,16 +10,18 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import Field
 
 from air.aio import run_concurrently
 from air.config import BaseConfig, validate
-from air.errors import ConfigError, MissingError
+from air.errors import BoxCommandError, ConfigError, MissingError
 from air.integrity.gate.hacks import BEGIN, HACKS, Hack
 from air.integrity.gate.plays import Player, PlayResult, files
-from air.integrity.gate.recordings import PREFIX, REPLAY_SECONDS, replay
+from air.integrity.gate.recordings import PREFIX
+from air.integrity.gate.replays import replay
 from air.integrity.gate.task_files import TaskFiles, task_files
 from air.sandbox.contract.box import Box
 from air.sandbox.pool.box_pool import Pool
@@ -27,6 +29,7 @@ from air.tasks.grading import Grader
 from air.tasks.sources.harbor.artefact import HarborArtefact
 from air.tasks.sources.harbor.source import HarborRules
 from air.tasks.spec import TaskSpec
+from air.trajectories.atif.reading import Recording
 
 VERSION = 2
 """The version of the gate, the check of Harbor tasks. If a report contains a verdict of another version, the
@@ -36,6 +39,8 @@ TOLERANCE = 1e-6
 """Two rewards count as equal if they differ by at most this value."""
 HACK_SECONDS = 60.0
 """The time limit of a hack's script, in seconds."""
+REPLAY_SECONDS = 600.0
+"""The time limit for replaying one trajectory in one step of a Harbor task, in seconds."""
 _NETWORK = re.compile(
     r"(?:^|(?<!command -v)(?<!which)[\s;&|(])(curl|wget|git clone|apt(?:-get)? (?:-\S+ )*(?:install|update)|"
     r"apk add|npm (?:install|i|ci)|uvx|uv pip install|pip3? install|python3? -m pip install)(?=\s|$)"
@@ -100,8 +105,8 @@ class GateVerdict:
     """The names of all hacks that were requested for the check, also of those that were not run: none is run
     if a flaw was found before, and a hack is not run if the task's author allows it."""
     incomplete: dict[str, str] = field(default_factory=dict)
-    """The reasons why recorded trajectories were not replayed whole, by the hack's name. The rewards of such
-    hacks say little."""
+    """The reasons why recorded trajectories were not replayed completely, by the hack's name. The rewards of
+    such hacks say little."""
     version: int = VERSION
     seconds: float = 0.0
 
@@ -160,7 +165,8 @@ async def digest_of(task: TaskSpec, hacks: Sequence[Hack] = ()) -> str:
         total.update(f"\n{tag} {image['Id'] if image else 'absent'}".encode())
     for hack in hacks:
         if hack.recording is not None:
-            total.update(f"\n{hack.name} {hack.recording.digest}".encode())
+            line = f"\n{hack.name} {hack.recording.digest}"
+            total.update(line.encode(errors="backslashreplace"))  # a file's name may be no text
     return total.hexdigest()
 
 
@@ -278,8 +284,7 @@ class _Judge:
     async def _hack(self, hacks: Sequence[Hack], about: TaskFiles) -> PlayResult:
         recorded = hacks[0].recording
         if recorded is not None:
-            seconds = min(REPLAY_SECONDS, self.player.task.limits.exec_seconds)
-            return await self.player.play(lambda box, _: replay(box, recorded, seconds))
+            return await self.player.play(partial(self._replay, recorded))
         script = BEGIN + about.variables + "\n".join(hack.script for hack in hacks)
 
         async def act(box: Box, step: int) -> str:
@@ -290,15 +295,26 @@ class _Judge:
 
         return await self.player.play(act)
 
+    async def _replay(self, recording: Recording, box: Box, step: int) -> str:
+        seconds = min(REPLAY_SECONDS, self.player.task.limits.exec_seconds)
+        try:
+            return await replay(box, recording, seconds)
+        except BoxCommandError as error:
+            if step == 0:  # no recorded command can be the cause
+                raise
+            return f"step {step + 1}: {error}"
+
     def _judge_hack(self, hack: Hack, played: PlayResult) -> None:
         is_solution = bool(self.solved) and [one.digest for one in played.artefacts] == [
             one.digest for one in self.solved
         ]
         same = is_solution and not hack.searches_for_solution
         note = ""
-        if hack.recording and (gaps := [*hack.recording.gaps, *filter(None, [played.complaint])]):
-            self.incomplete[hack.name] = "; ".join(gaps)
-            note = f"; it was not replayed whole: {self.incomplete[hack.name]}"
+        if hack.recording:
+            ended = played.error if played.ended else ""
+            if gaps := [*hack.recording.gaps, *filter(None, (played.complaint, ended))]:
+                self.incomplete[hack.name] = "; ".join(gaps)
+                note = f"; it was not replayed completely: {self.incomplete[hack.name]}"
         self.hacks[hack.name] = None if same else played.reward
         if same:
             return

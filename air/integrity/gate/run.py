@@ -19,6 +19,7 @@ from air.aio import run_concurrently
 from air.errors import AirError, ConfigError, UsageError, boundary
 from air.integrity.gate.check import VERSION, Finding, GateVerdict, check, digest_of, not_checked
 from air.integrity.gate.hacks import Hack
+from air.integrity.gate.replays import TIME_LIMIT
 from air.sandbox.pool.box_pool import Pool
 from air.tasks.grading import Grader
 from air.tasks.sources.harbor.settings import HarborSettings
@@ -36,8 +37,8 @@ class Gate:
     They are run after the task's solution and an agent that does nothing."""
     report: Path | None = None
     """The file for the verdicts, which is rewritten after each task. If the file exists, its verdict on a
-    task (`sound` or `weak`) is reused, unless the task, the settings or the hacks have changed since.
-    None: no file."""
+    task (`sound` or `weak`) is reused, unless the task, the settings or the hacks have changed since, or a
+    time limit ended the replay of a trajectory. None: no file."""
     on_verdict: Callable[[GateVerdict], None] = lambda verdict: None
     """A function that is called with each verdict as soon as it is known."""
     recorded: Mapping[str, Sequence[Hack]] = field(default_factory=dict)
@@ -93,6 +94,7 @@ class Gate:
             and known.version == VERSION
             and known.tried == tuple(hack.name for hack in hacks)
             and known.result in ("sound", "weak")
+            and not any(TIME_LIMIT in reason for reason in known.incomplete.values())
         )
 
 

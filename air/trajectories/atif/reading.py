@@ -5,10 +5,12 @@ The tool calls of the agent's steps are read, in their order. Two forms are know
 
 - keystrokes, as the agent Terminus-2 writes them: a text (or the name of one key, such as `C-c`) that was
   typed into a terminal, and the seconds (`duration`) for which the agent then waited;
-- commands for a shell, in the argument `command`, `cmd` or `script` of a tool whose name contains a word such
-  as `bash`, `shell` or `exec`.
+- commands for a shell, in the argument `command`, `cmd` or `script` of a shell tool, with the folder (`cwd`
+  or `workdir`) in which they ran. A tool is a shell tool if its name consists of the words in `_SHELL_WORDS`
+  and `_OTHER_WORDS`, with at least one of `_SHELL_WORDS`: `execute_bash` and `runCommand` are shell tools,
+  `execute_editor` and `sql_exec` are not.
 
-Calls of other tools, such as editors, cannot be run again. They are counted in `Recording.gaps`.
+All other calls, such as those of editors, cannot be run again. They are counted in `Recording.gaps`.
 """
 
 from __future__ import annotations
@@ -24,8 +26,10 @@ from typing import Any
 from air.errors import ConfigError
 from air.trajectories.atif.rules import Object
 
-_SHELLS = re.compile(r"bash|shell|exec|terminal|command|cmd", re.IGNORECASE)
-"""Matches the names of tools that run shell commands."""
+_SHELL_WORDS = frozenset(("bash", "sh", "shell", "terminal", "command", "cmd", "exec"))
+"""The words of which the name of a shell tool contains at least one."""
+_OTHER_WORDS = frozenset(("run", "execute", "local", "in", "container", "tool"))
+"""Further words that the name of a shell tool may contain."""
 _WITHOUT_EFFECT = ("mark_task_complete", "task_complete", "finish", "submit", "think")
 """The names of tools that change nothing in the box (container)."""
 _KEYS = {
@@ -40,6 +44,14 @@ _KEYS = {
     "Left": "\x1b[D",
 }
 """What a terminal sends for a key, by the key's name in the program tmux."""
+_UNKNOWN_KEY = re.compile(
+    r"(?:[CMS]-)+(?:\S|[A-Z]\w+)|F\d{1,2}|KP\S+|Home|End|Page(?:Up|Down)|Pg(?:Up|Dn)|[NP]Page|DC|IC|BTab"
+)
+"""Matches the names of keys in the program tmux that this module cannot translate."""
+_LONGEST_WAIT = 86_400.0
+"""The maximum of `Input.seconds`."""
+_NAME_LENGTH = 60
+"""The number of characters of a tool's name that a message contains."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +63,7 @@ class Input:
     typed: bool
     """True: keystrokes. False: a command, which is run to its end and reads nothing."""
     seconds: float = 1.0
-    """The seconds for which the agent waited after the keystrokes."""
+    """The seconds for which the agent waited after the keystrokes, at most a day."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +71,7 @@ class Recording:
     """What an agent did in a recorded trajectory, as far as it can be run again."""
 
     inputs: tuple[Input, ...]
+    """The inputs of the agent, in their order. Empty if no tool call contains one."""
     gaps: tuple[str, ...] = ()
     """Descriptions of what cannot be run again; empty if everything can."""
 
@@ -68,61 +81,56 @@ class Recording:
         return hashlib.sha256(repr((self.inputs, self.gaps)).encode()).hexdigest()
 
 
-def recording(document: Object, where: str) -> Recording:
+def read_recording(document: Object, where: str) -> Recording:
     """Returns what the agent did in a document in ATIF (Agent Trajectory Interchange Format). `where` names
-    the document's file in errors. Raises ConfigError if the document has a wrong structure, or if it contains
-    no command."""
+    the document's file in errors. Raises ConfigError if the document has a wrong structure."""
     inputs: list[Input] = []
     skipped: Counter[str] = Counter()
     copied = 0
-    for step, call, key in _calls(document, where):
+    for step, call in _calls(document, where):
         if step.get("is_copied_context"):  # another trajectory contains the step, too
             copied += 1
-        elif (one := _input(call, f"{where}: {key}")) is not None:
-            inputs.append(one)
+        elif (agent_input := _input(call)) is not None:
+            inputs.append(agent_input)
         elif call["function_name"] not in _WITHOUT_EFFECT:
-            skipped[call["function_name"]] += 1
-    if not inputs:
-        raise ConfigError(
-            "no tool call contains a shell command or keystrokes",
-            where=f"{where}: steps",
-            remedy="remove this trajectory, or record one of an agent that uses a shell",
-        )
+            skipped[call["function_name"][:_NAME_LENGTH]] += 1
     gaps = [
         f"calls of {name} that cannot be replayed: {count}"
         for name, count in sorted(skipped.items())
     ]
     if copied:
         gaps.append(f"calls in the trajectory that this one continues: {copied}")
-    if document.get("continued_trajectory_ref"):
-        gaps.append(f"it continues in {document['continued_trajectory_ref']}")
+    if following := document.get("continued_trajectory_ref"):
+        gaps.append(f"it continues in {str(following)[:_NAME_LENGTH]}")
     return Recording(tuple(inputs), tuple(gaps))
 
 
-def keys(text: str) -> str:
+def key_codes(text: str) -> str | None:
     """Returns the characters that a terminal gets for `text`, which is the name of one key, as the program
-    tmux spells it (`C-c`, `Enter`), or else characters to type. `C-c` gives the character 3."""
+    tmux spells it (`C-c`, `Enter`), or else characters to type. `C-c` gives the character 3. Returns None if
+    `text` is the name of a key that this module does not know."""
     if re.fullmatch(r"C-[a-z@\[\\\]^_]", text, re.IGNORECASE):
         return chr(ord(text[2].upper()) & 0x1F)
-    if re.fullmatch(r"M-.", text):
+    if re.fullmatch(r"M-\S", text):
         return f"\x1b{text[2]}"
+    if _UNKNOWN_KEY.fullmatch(text):
+        return None
     return _KEYS.get(text, text)
 
 
-def _calls(document: Object, where: str) -> Iterator[tuple[Object, Object, str]]:
-    """Yields the tool calls of the agent's steps, each with its step and with its path in the document."""
+def _calls(document: Object, where: str) -> Iterator[tuple[Object, Object]]:
+    """Yields the tool calls of the agent's steps, each with its step."""
     for n, step in enumerate(_list(document, "steps", where)):
         if not isinstance(step, dict):
             raise _wrong("an object", f"{where}: steps[{n}]")
         if step.get("source") != "agent":
             continue
         for m, call in enumerate(_list(step, "tool_calls", where, f"steps[{n}].")):
-            key = f"steps[{n}].tool_calls[{m}]"
             if not isinstance(call, dict) or not isinstance(call.get("function_name"), str):
-                raise _wrong("an object with a function_name", f"{where}: {key}")
-            if not isinstance(call.get("arguments"), dict):
-                raise _wrong("an object", f"{where}: {key}.arguments")
-            yield step, call, key
+                raise _wrong(
+                    "an object with a function_name", f"{where}: steps[{n}].tool_calls[{m}]"
+                )
+            yield step, call
 
 
 def _list(holder: Object, name: str, where: str, prefix: str = "") -> list[Any]:
@@ -134,28 +142,46 @@ def _list(holder: Object, name: str, where: str, prefix: str = "") -> list[Any]:
     return value
 
 
-def _input(call: Object, where: str) -> Input | None:
-    """Returns the input of an agent that a tool call contains; None if the tool runs no shell commands."""
-    arguments = call["arguments"]
-    if "keystrokes" in arguments:
-        text, seconds = arguments["keystrokes"], arguments.get("duration", 1.0)
-        if not isinstance(text, str):
-            raise _wrong("a string", f"{where}.arguments.keystrokes")
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
-            raise _wrong("a number that is not negative", f"{where}.arguments.duration")
-        return Input(keys(text), True, float(seconds))
-    name = next((name for name in ("command", "cmd", "script") if name in arguments), None)
-    if name is None or not _SHELLS.search(call["function_name"]) or arguments.get("is_input"):
+def _input(call: Object) -> Input | None:
+    """Returns the input of an agent that a tool call contains, or None if the call cannot be replayed."""
+    arguments = call.get("arguments")
+    if not isinstance(arguments, dict):
         return None
-    command = arguments[name]
+    found = _keystrokes(arguments) if "keystrokes" in arguments else _command(call, arguments)
+    if found is None or re.search("[\ud800-\udfff]", found.text):  # not a text that can be encoded
+        return None
+    return found
+
+
+def _keystrokes(arguments: Object) -> Input | None:
+    text, seconds = arguments["keystrokes"], arguments.get("duration", 1.0)
+    codes = key_codes(text) if isinstance(text, str) else None
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+        return None
+    return None if codes is None else Input(codes, True, float(min(seconds, _LONGEST_WAIT)))
+
+
+def _command(call: Object, arguments: Object) -> Input | None:
+    if not _is_shell(call["function_name"]):
+        return None
+    if str(arguments.get("is_input", "")).lower() == "true":  # input of a running program
+        return None
+    command = next(
+        (arguments[key] for key in ("command", "cmd", "script") if key in arguments), None
+    )
     if isinstance(command, list) and all(isinstance(word, str) for word in command):
         command = shlex.join(command)
     if not isinstance(command, str):
-        raise _wrong("a string or a list of strings", f"{where}.arguments.{name}")
-    folder = arguments.get("workdir")
-    return Input(
-        f"cd {shlex.quote(folder)}\n{command}" if isinstance(folder, str) else command, False
-    )
+        return None
+    folder = arguments.get("cwd") or arguments.get("workdir")
+    if isinstance(folder, str):
+        command = f"cd {shlex.quote(folder)} && {{\n{command}\n}}"
+    return Input(command, False)
+
+
+def _is_shell(name: str) -> bool:
+    words = {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)}
+    return bool(words & _SHELL_WORDS) and words <= _SHELL_WORDS | _OTHER_WORDS
 
 
 def _wrong(wanted: str, where: str) -> ConfigError:
