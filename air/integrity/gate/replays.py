@@ -37,10 +37,10 @@ _OUTPUT_BYTES = 1000
 _LONGEST_LINE = 4094
 """The number of bytes that a terminal keeps of a line, unless the program edits the line itself, as bash
 does."""
-_MARK = b"\x1b]0;air-prompt\x07"
+MARK = b"\x1b]0;air-prompt\x07"
 """The text that the shell writes at each prompt. Terminals do not show it."""
 _BASH_SETTINGS = """ PS1='$ ' PROMPT_COMMAND='printf "\\033]0;air-prompt\\007"'\n"""
-"""The first line that is typed into bash. bash then writes `_MARK` once at each prompt, whatever the start-up
+"""The first line that is typed into bash. bash then writes `MARK` once at each prompt, whatever the start-up
 files of the image have set. The line itself does not contain the mark."""
 _SH_SETTINGS = """ PS1="$(printf '\\033]0;air-prompt\\007')$ "\n"""
 """The first line that is typed into another shell, to the same effect."""
@@ -166,7 +166,7 @@ class _Terminal:
         """Waits until the shell waits for a command, at most `seconds` seconds; returns whether it does."""
         end = time.monotonic() + seconds
         while time.monotonic() < end and not self.ended:
-            _, mark, after = self._tail.rpartition(_MARK)
+            _, mark, after = self._tail.rpartition(MARK)
             # A line end after the prompt: the shell already runs a command that was typed ahead.
             silent = time.monotonic() - self._changed >= _SILENCE
             if mark and silent and b"\n" not in after:

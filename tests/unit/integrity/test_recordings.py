@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from air.cli import harbor_check
 from air.cli.main import main
 from air.errors import ConfigError, MissingError
+from air.integrity.gate.check import digest_of
 from air.integrity.gate.hacks import HACKS
 from air.integrity.gate.recordings import LARGEST_FILE, RecordedHacks, read_recorded_hacks
 from tests.harbor.features import SETTINGS
@@ -107,6 +111,31 @@ def test_only_chooses_all_trajectories_or_one(tmp_path: Path) -> None:
     assert chosen("trajectories") == (0, both)
     assert chosen("trajectory:2.json", "empty-files") == (1, both[1:])
     assert chosen("empty-files") == (1, [])
+
+
+def test_the_command_says_what_it_does_not_replay(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = next(one for one in SETTINGS if one.name == "existing-image")
+    write([replace(task, name=name) for name in ("a", "b")], tmp_path / "tasks")
+    save(tmp_path / "hacks" / "a" / "1.json", LISTS)
+    save(tmp_path / "hacks" / "a" / "2.json", trajectory())
+    arguments = argparse.Namespace(attacks=True, trajectories=tmp_path / "hacks")
+    ids = ["harbor:a", "harbor:b", "harbor:absent"]
+    assert list(harbor_check._replays(arguments, ids, tmp_path / "tasks")) == ["harbor:a"]
+    assert capsys.readouterr().err.splitlines() == [
+        f"nothing to replay in {tmp_path}/hacks/a/2.json",
+        "no trajectories for harbor:b, harbor:absent",
+    ]
+
+
+async def test_a_file_name_that_is_no_text_has_a_digest(tmp_path: Path) -> None:
+    save(tmp_path / os.fsdecode(b"\xff.json"), LISTS)
+    [hack] = read_recorded_hacks(tmp_path, ONE).by_task["harbor:set/a"]
+    assert hack.name == "trajectory:\udcff.json"
+    task: Any = SimpleNamespace(hash="hash", rules=SimpleNamespace(images=()))
+    digests = [await digest_of(task, hacks) for hacks in ((), [hack], [replace(hack, name="b")])]
+    assert len(set(digests)) == 3
 
 
 def test_the_command_names_what_is_wrong(
