@@ -71,9 +71,9 @@ async def test_the_same_trajectory_earns_in_a_weak_task_and_is_held_in_a_sound_o
     solved = ran("echo 'echo $((2 * $1))' > /tmp/work/double.sh")
     save(tmp_path / "recorded" / TRUSTING.name / "solved.json", trajectory(solved))
     ids = {f"harbor:{one.name}": tmp_path / "tasks" / one.name for one in (TRUSTING, SOUND)}
-    recorded = read_recorded_hacks(tmp_path / "recorded", ids).by_task
+    replays = read_recorded_hacks(tmp_path / "recorded", ids).by_task
     report = tmp_path / "report.json"
-    gate = Gate(HarborSettings(root=tmp_path / "tasks"), 2, (), report, recorded=recorded)
+    gate = Gate(HarborSettings(root=tmp_path / "tasks"), 2, (), report, replays=replays)
     trusting, sound = await gate.run(list(ids))
 
     name = "trajectory:1/trajectory.json"
@@ -88,7 +88,7 @@ async def test_the_same_trajectory_earns_in_a_weak_task_and_is_held_in_a_sound_o
     # The verdict is reused, but not for another trajectory in the same file.
     assert await gate.run(list(ids)) == [trusting, sound]
     save(tmp_path / "recorded" / "sound" / "1" / "trajectory.json", trajectory(solved))
-    again = replace(gate, recorded=read_recorded_hacks(tmp_path / "recorded", ids).by_task)
+    again = replace(gate, replays=read_recorded_hacks(tmp_path / "recorded", ids).by_task)
     kept, changed = await again.run(list(ids))
     assert kept == trusting
     assert changed.hacks == {"trajectory:1/trajectory.json": None}
@@ -119,7 +119,7 @@ async def test_a_trajectory_is_played_in_every_step(tmp_path: Path) -> None:
     calls = (typed("echo other >> /tmp/work/lines; exit\n"), typed("ls\n"))
     file = save(tmp_path / "1.json", trajectory(*calls))
     replays = read_recorded_hacks(file, {"harbor:steps": tmp_path / "tasks" / "steps"}).by_task
-    gate = Gate(HarborSettings(root=tmp_path / "tasks"), 2, recorded=replays)
+    gate = Gate(HarborSettings(root=tmp_path / "tasks"), 2, replays=replays)
     [verdict] = await gate.run(["harbor:steps"])
     assert (verdict.oracle, verdict.nothing) == (1.0, 0.0), verdict
     assert verdict.hacks == {"trajectory:1.json": 1.0}

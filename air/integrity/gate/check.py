@@ -282,9 +282,9 @@ class _Judge:
         return played.reward is None or played.reward > self.nothing + TOLERANCE
 
     async def _hack(self, hacks: Sequence[Hack], about: TaskFiles) -> PlayResult:
-        recorded = hacks[0].recording
-        if recorded is not None:
-            return await self.player.play(partial(self._replay, recorded))
+        recording = hacks[0].recording
+        if recording is not None:
+            return await self.player.play(partial(self._replay, recording))
         script = BEGIN + about.variables + "\n".join(hack.script for hack in hacks)
 
         async def act(box: Box, step: int) -> str:

@@ -59,12 +59,17 @@ async def replay(
     typed = [each.text for each in recording.inputs if each.typed]
     async with contextlib.AsyncExitStack() as stack:
         terminal = await stack.enter_async_context(_terminal(box)) if typed else None
-        message = await _Replay(box, terminal, seconds, command_seconds).run(recording.inputs)
+        play = _Replay(box, terminal, seconds, command_seconds)
+        problems = [await play.run(recording.inputs)]
+    if play.stopped:
+        limit = f"{TIME_LIMIT} of {command_seconds:g} seconds"
+        problems.append(f"commands that reached {limit}: {play.stopped}")
     lines = [line for text in typed for line in text.split("\n")]
     if box.shell != "bash" and any(len(line.encode()) > _LONGEST_LINE for line in lines):
-        note = f"lines of more than {_LONGEST_LINE} bytes were cut, because the box has no bash"
-        return f"{message}; {note}" if message else note
-    return message
+        problems.append(
+            f"lines of more than {_LONGEST_LINE} bytes were cut, because the box has no bash"
+        )
+    return "; ".join(filter(None, problems))
 
 
 class _Replay:
@@ -76,11 +81,11 @@ class _Replay:
         self._shell, self._terminal = Shell(box), terminal
         self._deadline = time.monotonic() + seconds
         self._command_seconds = command_seconds
-        self._stopped = 0
+        self.stopped = 0
         """The number of commands that reached their own time limit."""
 
     async def run(self, inputs: tuple[Input, ...]) -> str:
-        """Runs the inputs in their order; returns a message if not all of them were run to their end."""
+        """Runs the inputs in their order; returns a message if not all of them were run."""
         for number, each in enumerate(inputs, 1):
             place = f"input {number} of {len(inputs)}"
             if each.typed and self._terminal and self._terminal.ended:
@@ -93,8 +98,7 @@ class _Replay:
                 if number == 1:  # no recorded command can be the cause
                     raise
                 return f"{place} could not be run: {error}"
-        limit = f"{TIME_LIMIT} of {self._command_seconds:g} seconds"
-        return f"commands that reached {limit}: {self._stopped}" if self._stopped else ""
+        return ""
 
     async def _run(self, each: Input) -> None:
         """Runs one input. Raises TimeoutError if that reaches the time limit of the replay."""
@@ -114,7 +118,7 @@ class _Replay:
         if result.timed_out:
             if remaining <= self._command_seconds:
                 raise TimeoutError
-            self._stopped += 1
+            self.stopped += 1
 
 
 class _Terminal:

@@ -41,7 +41,7 @@ class Gate:
     time limit ended the replay of a trajectory. None: no file."""
     on_verdict: Callable[[GateVerdict], None] = lambda verdict: None
     """A function that is called with each verdict as soon as it is known."""
-    recorded: Mapping[str, Sequence[Hack]] = field(default_factory=dict)
+    replays: Mapping[str, Sequence[Hack]] = field(default_factory=dict)
     """Further hacks of single tasks, by the task's id: they replay recorded trajectories."""
 
     async def run(self, ids: Sequence[str]) -> list[GateVerdict]:
@@ -77,7 +77,7 @@ class Gate:
     ) -> GateVerdict:
         try:
             task = await asyncio.to_thread(tasks.load, task_id, harbor=self.settings)
-            hacks = [*self.hacks, *self.recorded.get(task_id, ())]
+            hacks = [*self.hacks, *self.replays.get(task_id, ())]
             digest = await digest_of(task, hacks)
             if known is not None and self._holds(known, digest, hacks):
                 return known
