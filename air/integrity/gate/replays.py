@@ -141,7 +141,10 @@ class _Terminal:
     async def begin(self, settings: str) -> None:
         """Types the line `settings`, and waits for the first prompt. Raises BoxCommandError if there is
         none."""
-        await self._shell.write(settings.encode())
+        try:
+            await self._shell.write(settings.encode())
+        except BoxCommandError as error:
+            raise BoxCommandError(f"the shell ended at its start: {error}") from error
         if not await self._ready(START_SECONDS):
             raise BoxCommandError(
                 "the shell ended at its start"
