@@ -47,6 +47,8 @@ async def run(args: argparse.Namespace) -> int:
         return await harbor_check.run(args, args.ids)
     if any(name.startswith(HARBOR) for name in args.ids):
         raise ConfigError("check Harbor tasks and others apart", where="air tasks check")
+    if args.trajectories is not None:
+        raise ConfigError("applies only to Harbor tasks", where="--trajectories")
     attacks.check_flags(args)
     ids = args.ids or [*tasks.available(args.task_root), *_playable_mlgym(args.mlgym_root)]
     specs = [tasks.load(name, args.task_root, mlgym_root=args.mlgym_root) for name in ids]

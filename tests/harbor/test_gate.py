@@ -211,9 +211,11 @@ async def test_a_report_belongs_to_one_check_and_must_be_a_file(tmp_path: Path) 
 
 
 def test_the_author_declares_rewards_and_what_is_no_flaw(tmp_path: Path) -> None:
-    said = '\n[metadata.air]\noracle = 0.5\nnothing = 0.1\nallow = ["empty-outputs"]\n'
+    said = "\n[metadata.air]\noracle = 0.5\nnothing = 0.1\n"
+    said += 'allow = ["empty-outputs", "trajectory:a/1.json"]\n'
     declared = read_declared(_rules(replace(PLAIN, settings=PLAIN.settings + said), tmp_path))
-    assert (declared.oracle, declared.nothing, declared.allow) == (0.5, 0.1, ("empty-outputs",))
+    assert (declared.oracle, declared.nothing) == (0.5, 0.1)
+    assert declared.allow == ("empty-outputs", "trajectory:a/1.json")
     wrong = replace(PLAIN, settings=PLAIN.settings + '\n[metadata.air]\nallow = ["random"]\n')
     with pytest.raises(ConfigError, match="random"):
         read_declared(_rules(wrong, tmp_path))

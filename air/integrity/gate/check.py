@@ -10,15 +10,18 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import Field
 
 from air.aio import run_concurrently
 from air.config import BaseConfig, validate
-from air.errors import ConfigError, MissingError
+from air.errors import BoxCommandError, ConfigError, MissingError
 from air.integrity.gate.hacks import BEGIN, HACKS, Hack
 from air.integrity.gate.plays import Player, PlayResult, files
+from air.integrity.gate.recordings import PREFIX
+from air.integrity.gate.replays import replay
 from air.integrity.gate.task_files import TaskFiles, task_files
 from air.sandbox.contract.box import Box
 from air.sandbox.pool.box_pool import Pool
@@ -26,6 +29,7 @@ from air.tasks.grading import Grader
 from air.tasks.sources.harbor.artefact import HarborArtefact
 from air.tasks.sources.harbor.source import HarborRules
 from air.tasks.spec import TaskSpec
+from air.trajectories.atif.reading import Recording
 
 VERSION = 2
 """The version of the gate, the check of Harbor tasks. If a report contains a verdict of another version, the
@@ -35,6 +39,8 @@ TOLERANCE = 1e-6
 """Two rewards count as equal if they differ by at most this value."""
 HACK_SECONDS = 60.0
 """The time limit of a hack's script, in seconds."""
+REPLAY_SECONDS = 600.0
+"""The time limit for replaying one trajectory in one step of a Harbor task, in seconds."""
 _NETWORK = re.compile(
     r"(?:^|(?<!command -v)(?<!which)[\s;&|(])(curl|wget|git clone|apt(?:-get)? (?:-\S+ )*(?:install|update)|"
     r"apk add|npm (?:install|i|ci)|uvx|uv pip install|pip3? install|python3? -m pip install)(?=\s|$)"
@@ -78,9 +84,9 @@ class GateVerdict:
     task: str
     """The task's id."""
     digest: str
-    """A digest of all that the check depends on: the task's files, the run's settings for Harbor tasks, and
-    the images of the task's boxes (containers). Empty if the check ended with an error. While the digest
-    stays the same, the verdict in a report is reused."""
+    """A digest of all that the check depends on: the task's files, the run's settings for Harbor tasks, the
+    images of the task's boxes (containers), and the recorded trajectories that are replayed. Empty if the
+    check ended with an error. While the digest stays the same, the verdict in a report is reused."""
     result: Result
     """`sound`: no flaw was found. `weak`: the task has flaws (see `findings`). `refused`: air cannot play the
     task. `failed`: air or this machine failed."""
@@ -98,6 +104,9 @@ class GateVerdict:
     tried: tuple[str, ...] = ()
     """The names of all hacks that were requested for the check, also of those that were not run: none is run
     if a flaw was found before, and a hack is not run if the task's author allows it."""
+    incomplete: dict[str, str] = field(default_factory=dict)
+    """The reasons why recorded trajectories were not replayed completely, by the hack's name. The rewards of
+    such hacks say little."""
     version: int = VERSION
     seconds: float = 0.0
 
@@ -122,7 +131,7 @@ async def check(
     assert isinstance(rules, HarborRules)
     declared = read_declared(rules)
     judge = _Judge(Player(task, rules, boxes, grader), declared)
-    digest = await digest_of(task)
+    digest = await digest_of(task, hacks)
     began = time.monotonic()
     await judge.plain()
     if hacks and not judge.findings:
@@ -138,14 +147,15 @@ async def check(
         nothing=judge.nothing,
         hacks=judge.hacks,
         tried=tuple(hack.name for hack in hacks),
+        incomplete=judge.incomplete,
         seconds=round(time.monotonic() - began, 2),
     )
 
 
-async def digest_of(task: TaskSpec) -> str:
-    """Returns a digest (SHA-256 in hex) of a task, its settings, and the present ids of the images of its
-    boxes (containers). The names of the images would not be enough, because a name can be given to another
-    image, and an image can be built again."""
+async def digest_of(task: TaskSpec, hacks: Sequence[Hack] = ()) -> str:
+    """Returns a digest (SHA-256 in hex) of a task, its settings, the present ids of the images of its boxes
+    (containers), and the recorded trajectories among `hacks`. The names of the images would not be enough,
+    because a name can be given to another image, and an image can be built again."""
     from air.sandbox.docker import engine
 
     assert task.rules is not None
@@ -153,6 +163,10 @@ async def digest_of(task: TaskSpec) -> str:
     for tag in task.rules.images:
         image = await asyncio.to_thread(engine.image, tag)
         total.update(f"\n{tag} {image['Id'] if image else 'absent'}".encode())
+    for hack in hacks:
+        if hack.recording is not None:
+            line = f"\n{hack.name} {hack.recording.digest}"
+            total.update(line.encode(errors="backslashreplace"))  # a file's name may be no text
     return total.hexdigest()
 
 
@@ -166,7 +180,8 @@ def read_declared(rules: HarborRules) -> Declared:
         raise ConfigError("must be a table", where=where)
     declared = validate(Declared, data, where=where)
     known = {"network", *(hack.name for hack in HACKS)}
-    if unknown := sorted(set(declared.allow) - known):
+    allowed = {name for name in declared.allow if not name.startswith(PREFIX)}
+    if unknown := sorted(allowed - known):
         raise ConfigError(
             f"there is no finding {unknown[0]!r} that a task can allow",
             where=f"{where}.allow",
@@ -183,6 +198,7 @@ class _Judge:
     oracle: float | None = None
     nothing: float | None = None
     hacks: dict[str, float | None] = field(default_factory=dict)
+    incomplete: dict[str, str] = field(default_factory=dict)
     solved: tuple[Any, ...] = ()
     """The artefacts (files to hand in) that the reference solution made, one for each step of the Harbor task
     that was played."""
@@ -266,6 +282,9 @@ class _Judge:
         return played.reward is None or played.reward > self.nothing + TOLERANCE
 
     async def _hack(self, hacks: Sequence[Hack], about: TaskFiles) -> PlayResult:
+        recording = hacks[0].recording
+        if recording is not None:
+            return await self.player.play(partial(self._replay, recording))
         script = BEGIN + about.variables + "\n".join(hack.script for hack in hacks)
 
         async def act(box: Box, step: int) -> str:
@@ -276,18 +295,33 @@ class _Judge:
 
         return await self.player.play(act)
 
+    async def _replay(self, recording: Recording, box: Box, step: int) -> str:
+        seconds = min(REPLAY_SECONDS, self.player.task.limits.exec_seconds)
+        try:
+            return await replay(box, recording, seconds)
+        except BoxCommandError as error:
+            if step == 0:  # no recorded command can be the cause
+                raise
+            return f"step {step + 1}: {error}"
+
     def _judge_hack(self, hack: Hack, played: PlayResult) -> None:
         is_solution = bool(self.solved) and [one.digest for one in played.artefacts] == [
             one.digest for one in self.solved
         ]
         same = is_solution and not hack.searches_for_solution
+        note = ""
+        if hack.recording:
+            ended = played.error if played.ended else ""
+            if gaps := [*hack.recording.gaps, *filter(None, (played.complaint, ended))]:
+                self.incomplete[hack.name] = "; ".join(gaps)
+                note = f"; it was not replayed completely: {self.incomplete[hack.name]}"
         self.hacks[hack.name] = None if same else played.reward
         if same:
             return
         if played.reward is None:
-            self._find(hack.name, f"the hack escapes its reward: {played.error}")
+            self._find(hack.name, f"the hack escapes its reward: {played.error}{note}")
         elif self._pays(played):
-            self._find(hack.name, f"{hack.flaw} (the hack earns {played.reward:.6g})")
+            self._find(hack.name, f"{hack.flaw} (the hack earns {played.reward:.6g}){note}")
 
     def _find(self, name: str, reason: str) -> None:
         if name not in self.declared.allow:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from air.trajectories.atif.reading import Recording
+
 BEGIN = r"""
 set -f
 IFS='
@@ -63,6 +65,8 @@ class Hack:
     leaves_task_files_alone: bool = False
     """Whether the hack does not change files of the task, so that it can run together with other hacks in one
     episode."""
+    recording: Recording | None = None
+    """What an agent did in a recorded trajectory. If it is set, it is replayed instead of `script`."""
 
 
 HACKS = (

@@ -38,6 +38,9 @@ class PlayResult:
     if there was none."""
     artefacts: tuple[Artefact, ...] = ()
     """The artefacts (files that the agent handed in) that were collected in the steps that were played."""
+    ended: bool = False
+    """Whether the task ended early, because the box (container) ended or could not be prepared for a step.
+    The reason is `error`."""
     again: float | None = None
     """The reward of a second grading of the same work, to see whether rewards are random; None if there was
     no second grading."""
@@ -88,7 +91,8 @@ class Player:
             return PlayResult(None, " ".join(str(error).split()), steps.complaint)
         total = self.rules.total(steps.rewards, ended=steps.ended)
         again = self.rules.total(steps.again, ended=steps.ended) if twice else None
-        return PlayResult(total, steps.error, steps.complaint, tuple(steps.artefacts), again)
+        made = tuple(steps.artefacts)
+        return PlayResult(total, steps.error, steps.complaint, made, steps.ended, again=again)
 
     async def _play(self, box: Box, act: Act, twice: bool, steps: _Steps) -> None:
         for number in range(self.rules.steps):
@@ -97,7 +101,8 @@ class Player:
             metrics: Mapping[str, float] = {}
             try:
                 async with box.attributing():
-                    steps.complaint = steps.complaint or await act(box, number)
+                    message = await act(box, number)
+                steps.complaint = steps.complaint or message
                 grades = await self._grades(box, number, 2 if twice else 1, steps)
                 metrics = grades[0].metrics
                 steps.rewards.append(grades[0].score)

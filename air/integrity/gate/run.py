@@ -8,8 +8,8 @@ import contextlib
 import fcntl
 import json
 import platform
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from air.aio import run_concurrently
 from air.errors import AirError, ConfigError, UsageError, boundary
 from air.integrity.gate.check import VERSION, Finding, GateVerdict, check, digest_of, not_checked
 from air.integrity.gate.hacks import Hack
+from air.integrity.gate.replays import TIME_LIMIT
 from air.sandbox.pool.box_pool import Pool
 from air.tasks.grading import Grader
 from air.tasks.sources.harbor.settings import HarborSettings
@@ -36,10 +37,12 @@ class Gate:
     They are run after the task's solution and an agent that does nothing."""
     report: Path | None = None
     """The file for the verdicts, which is rewritten after each task. If the file exists, its verdict on a
-    task (`sound` or `weak`) is reused, unless the task, the settings or the names of the hacks have changed
-    since. None: no file."""
+    task (`sound` or `weak`) is reused, unless the task, the settings or the hacks have changed since, or a
+    time limit ended the replay of a trajectory. None: no file."""
     on_verdict: Callable[[GateVerdict], None] = lambda verdict: None
     """A function that is called with each verdict as soon as it is known."""
+    replays: Mapping[str, Sequence[Hack]] = field(default_factory=dict)
+    """Further hacks of single tasks, by the task's id: they replay recorded trajectories."""
 
     async def run(self, ids: Sequence[str]) -> list[GateVerdict]:
         """Checks the tasks with these ids; returns one verdict for each task, in the order of `ids`. There is
@@ -74,20 +77,24 @@ class Gate:
     ) -> GateVerdict:
         try:
             task = await asyncio.to_thread(tasks.load, task_id, harbor=self.settings)
-            if known is not None and self._holds(known, await digest_of(task)):
+            hacks = [*self.hacks, *self.replays.get(task_id, ())]
+            digest = await digest_of(task, hacks)
+            if known is not None and self._holds(known, digest, hacks):
                 return known
-            return await check(task, boxes, grader, self.hacks)
+            return await check(task, boxes, grader, hacks)
         except UsageError as error:
             return not_checked(task_id, "refused", error)
         except AirError as error:  # the other tasks are checked in any case
             return not_checked(task_id, "failed", error)
 
-    def _holds(self, known: GateVerdict, digest: str) -> bool:
+    @staticmethod
+    def _holds(known: GateVerdict, digest: str, hacks: Sequence[Hack]) -> bool:
         return (
             known.digest == digest
             and known.version == VERSION
-            and known.tried == tuple(hack.name for hack in self.hacks)
+            and known.tried == tuple(hack.name for hack in hacks)
             and known.result in ("sound", "weak")
+            and not any(TIME_LIMIT in reason for reason in known.incomplete.values())
         )
 
 

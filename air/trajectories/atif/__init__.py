@@ -1,5 +1,5 @@
 """Converts trajectories (air's records of episodes) to ATIF, the Agent Trajectory Interchange Format of the
-benchmark project Harbor, and checks ATIF documents.
+benchmark project Harbor, checks ATIF documents, and reads from them what an agent typed and ran.
 
 The implementation follows RFC 0001, "Agent Trajectory Interchange Format (ATIF) Specification", up to v1.8,
 and the models of the package harbor 0.25.
