@@ -50,9 +50,10 @@ async def _played(
     *calls: tuple[str, dict[str, object]],
     seconds: float = 600.0,
     command_seconds: float = 600.0,
+    end_seconds: float = 600.0,
 ) -> str:
     recording = read_recording(trajectory(*calls), "test")
-    return await replay(box, recording, seconds, command_seconds)
+    return await replay(box, recording, seconds, command_seconds, end_seconds)
 
 
 async def _text(box: Box, file: str) -> str:
@@ -135,11 +136,15 @@ async def test_commands_share_a_folder_and_variables_and_none_ends_the_others() 
             ran("( echo ) )"),
             ran("exit 3"),
             ("bash", {"command": "echo wrong > first", "cwd": "/nowhere"}),
+            ran("mkdir -p sub"),
+            ("bash", {"command": "echo a >> third", "cwd": "sub"}),
+            ("bash", {"command": "echo b >> third", "cwd": "sub"}),
             ran(f"echo {'x' * 200_000} > second"),
         )
         assert await _played(box, *calls) == ""
         assert (await box.read("/tmp/here/first")).decode() == "one\n"
         assert len(await box.read("/tmp/here/second")) == 200_001
+        assert await box.read("/tmp/here/sub/third") == b"a\nb\n"
 
 
 async def test_keystrokes_share_a_shell_in_a_terminal() -> None:
@@ -179,7 +184,7 @@ async def test_without_bash_a_line_that_is_cut_is_told() -> None:
                 assert await _played(box, *calls) == ""
                 assert await _text(box, "/tmp/two") == "a\n"
                 message = await _played(box, typed(f"echo {'x' * 5000} > /tmp/line\n", 0.0))
-                assert message.startswith("lines of more than 4094 bytes were cut")
+                assert "lines of more than 4094 bytes were cut" in message
         finally:
             client.images.remove(tag, force=True)
 
@@ -203,6 +208,8 @@ async def test_the_time_is_limited() -> None:
             message = await _played(box, *calls, seconds=1.0)
             assert message == "the time limit was reached in input 1 of 2"
         assert not (await box.exec("ls /tmp/after", timeout=60)).ok
+        message = await _played(box, typed("sleep 1000\n", 0.0), end_seconds=1.0)
+        assert message == "what was typed last had not ended within the time limit of 1 seconds"
         message = await _played(box, ran("sleep 1000"), ran("true"), command_seconds=1.0)
         assert message.startswith("commands that reached the time limit of 1 seconds: ")
 

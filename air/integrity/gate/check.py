@@ -31,7 +31,7 @@ from air.tasks.sources.harbor.source import HarborRules
 from air.tasks.spec import TaskSpec
 from air.trajectories.atif.reading import Recording
 
-VERSION = 2
+VERSION = 3
 """The version of the gate, the check of Harbor tasks. If a report contains a verdict of another version, the
 task is checked again."""
 Result = Literal["sound", "weak", "refused", "failed"]

@@ -23,8 +23,9 @@ COMMAND_SECONDS = 120.0
 EXTRA_SECONDS = 5.0
 """The seconds for which a replay waits for the prompt after a typed line, in addition to the seconds for
 which the agent waited."""
-START_SECONDS = 60.0
-"""The time limit for the first prompt of the shell, in seconds."""
+PROMPT_SECONDS = 60.0
+"""The time limit for the first prompt of a terminal's shell and, after the last input, for its last one, in
+seconds."""
 TIME_LIMIT = "the time limit"
 """The text that every message about a time limit contains. Such a message depends on the machine's load."""
 _SILENCE = 0.3
@@ -39,7 +40,9 @@ _LONGEST_LINE = 4094
 does."""
 MARK = b"\x1b]0;air-prompt\x07"
 """The text that the shell writes at each prompt. Terminals do not show it."""
-_BASH_SETTINGS = """ PS1='$ ' PROMPT_COMMAND='printf "\\033]0;air-prompt\\007"'\n"""
+_BASH_SETTINGS = (
+    """ unset PROMPT_COMMAND; PS1='$ ' PROMPT_COMMAND='printf "\\033]0;air-prompt\\007"'\n"""
+)
 """The first line that is typed into bash. bash then writes `MARK` once at each prompt, whatever the start-up
 files of the image have set. The line itself does not contain the mark."""
 _SH_SETTINGS = """ PS1="$(printf '\\033]0;air-prompt\\007')$ "\n"""
@@ -47,20 +50,30 @@ _SH_SETTINGS = """ PS1="$(printf '\\033]0;air-prompt\\007')$ "\n"""
 
 
 async def replay(
-    box: Box, recording: Recording, seconds: float, command_seconds: float = COMMAND_SECONDS
+    box: Box,
+    recording: Recording,
+    seconds: float,
+    command_seconds: float = COMMAND_SECONDS,
+    end_seconds: float = PROMPT_SECONDS,
 ) -> str:
     """Runs the inputs of a recording in `box`, in their order. Takes at most `seconds` seconds after the
-    start of the shell, and `command_seconds` for each command. The terminal's shell stays alive afterwards,
-    as that of a real agent does.
+    start of the shell, and `command_seconds` for each command; then it waits until what was typed has ended,
+    at most for `end_seconds`. The terminal's shell stays alive afterwards, as that of a real agent does.
 
-    Returns a message if not all inputs were run, or a command did not end in time; otherwise an empty string.
-    Raises BoxCommandError if no shell started, so that no input was run, and BoxDiedError if the box is gone.
+    Returns a message if not all inputs were run, or something did not end in time; otherwise an empty string.
+    Raises BoxCommandError if no shell starts, whatever the inputs are, and BoxDiedError if the box is gone.
     """
     typed = [each.text for each in recording.inputs if each.typed]
+    if len(typed) < len(recording.inputs):
+        await _check_that_a_shell_starts(box)
     async with contextlib.AsyncExitStack() as stack:
         terminal = await stack.enter_async_context(_terminal(box)) if typed else None
         play = _Replay(box, terminal, seconds, command_seconds)
-        problems = [await play.run(recording.inputs)]
+        problem = await play.run(recording.inputs)
+        if terminal and not problem and not await terminal.ends(end_seconds):
+            limit = f"{TIME_LIMIT} of {end_seconds:g} seconds"
+            problem = f"what was typed last had not ended within {limit}"
+    problems = [problem]
     if play.stopped:
         limit = f"{TIME_LIMIT} of {command_seconds:g} seconds"
         problems.append(f"commands that reached {limit}: {play.stopped}")
@@ -70,6 +83,13 @@ async def replay(
             f"lines of more than {_LONGEST_LINE} bytes were cut, because the box has no bash"
         )
     return "; ".join(filter(None, problems))
+
+
+async def _check_that_a_shell_starts(box: Box) -> None:
+    """Raises BoxCommandError if the box does not start a shell for a command."""
+    result = await Shell(box).exec("true", timeout=PROMPT_SECONDS, max_bytes=_OUTPUT_BYTES)
+    if not result.began:
+        raise BoxCommandError(f"the shell did not start: {result.text}")
 
 
 class _Replay:
@@ -95,8 +115,6 @@ class _Replay:
             except TimeoutError:
                 return f"{TIME_LIMIT} was reached in {place}"
             except BoxCommandError as error:
-                if number == 1:  # no recorded command can be the cause
-                    raise
                 return f"{place} could not be run: {error}"
         return ""
 
@@ -145,11 +163,11 @@ class _Terminal:
             await self._shell.write(settings.encode())
         except BoxCommandError as error:
             raise BoxCommandError(f"the shell ended at its start: {error}") from error
-        if not await self._ready(START_SECONDS):
+        if not await self.ready(PROMPT_SECONDS):
             raise BoxCommandError(
                 "the shell ended at its start"
                 if self.ended
-                else f"the shell showed no prompt within {START_SECONDS:g} seconds"
+                else f"the shell showed no prompt within {PROMPT_SECONDS:g} seconds"
             )
 
     async def type(self, each: Input) -> None:
@@ -160,16 +178,21 @@ class _Terminal:
             self._tail = b""
         await self._shell.write(each.text.encode())
         if ends_line:
-            await self._ready(each.seconds + EXTRA_SECONDS)
+            await self.ready(each.seconds + EXTRA_SECONDS)
         else:
             await asyncio.wait({self.reader}, timeout=each.seconds)
+
+    async def ends(self, seconds: float) -> bool:
+        """Waits until the shell waits for a command or has ended, at most `seconds` seconds; returns whether
+        it does."""
+        return await self.ready(seconds) or self.ended
 
     async def _read(self) -> None:
         async for _, data in self._shell.output():
             self._tail = (self._tail + data)[-_KEPT:]
             self._changed = time.monotonic()
 
-    async def _ready(self, seconds: float) -> bool:
+    async def ready(self, seconds: float) -> bool:
         """Waits until the shell waits for a command, at most `seconds` seconds; returns whether it does."""
         end = time.monotonic() + seconds
         while time.monotonic() < end and not self.ended:

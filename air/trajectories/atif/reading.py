@@ -86,11 +86,8 @@ def read_recording(document: Object, where: str) -> Recording:
     the document's file in errors. Raises ConfigError if the document has a wrong structure."""
     inputs: list[Input] = []
     skipped: Counter[str] = Counter()
-    copied = 0
-    for step, call in _calls(document, where):
-        if step.get("is_copied_context"):  # another trajectory contains the step, too
-            copied += 1
-        elif (agent_input := _input(call)) is not None:
+    for call in _calls(document, where):
+        if (agent_input := _input(call)) is not None:
             inputs.append(agent_input)
         elif call["function_name"] not in _WITHOUT_EFFECT:
             skipped[call["function_name"][:_NAME_LENGTH]] += 1
@@ -98,8 +95,10 @@ def read_recording(document: Object, where: str) -> Recording:
         f"calls of {name} that cannot be replayed: {count}"
         for name, count in sorted(skipped.items())
     ]
-    if copied:
-        gaps.append(f"calls in the trajectory that this one continues: {copied}")
+    if copied := sum(bool(step.get("is_copied_context")) for step in document["steps"]):
+        gaps.append(f"steps of the trajectory that this one continues: {copied}")
+    if document.get("subagent_trajectories"):
+        gaps.append("trajectories of agents that this one started")
     if following := document.get("continued_trajectory_ref"):
         gaps.append(f"it continues in {str(following)[:_NAME_LENGTH]}")
     return Recording(tuple(inputs), tuple(gaps))
@@ -118,19 +117,20 @@ def key_codes(text: str) -> str | None:
     return _KEYS.get(text, text)
 
 
-def _calls(document: Object, where: str) -> Iterator[tuple[Object, Object]]:
-    """Yields the tool calls of the agent's steps, each with its step."""
+def _calls(document: Object, where: str) -> Iterator[Object]:
+    """Yields the tool calls of the agent's steps, except of those that are copied from the trajectory that
+    this one continues."""
     for n, step in enumerate(_list(document, "steps", where)):
         if not isinstance(step, dict):
             raise _wrong("an object", f"{where}: steps[{n}]")
-        if step.get("source") != "agent":
+        if step.get("source") != "agent" or step.get("is_copied_context"):
             continue
         for m, call in enumerate(_list(step, "tool_calls", where, f"steps[{n}].")):
             if not isinstance(call, dict) or not isinstance(call.get("function_name"), str):
                 raise _wrong(
                     "an object with a function_name", f"{where}: steps[{n}].tool_calls[{m}]"
                 )
-            yield step, call
+            yield call
 
 
 def _list(holder: Object, name: str, where: str, prefix: str = "") -> list[Any]:
@@ -175,8 +175,9 @@ def _command(call: Object, arguments: Object) -> Input | None:
         return None
     folder = arguments.get("cwd") or arguments.get("workdir")
     if isinstance(folder, str):
-        command = f"cd {shlex.quote(folder)} && {{\n{command}\n}}"
-    return Input(command, False)
+        # In a shell of its own: the next command of such a tool does not begin in this folder.
+        command = f"(cd {shlex.quote(folder)} && {{\n{command}\n}})"
+    return None if "\0" in command else Input(command, False)  # no shell takes the character 0
 
 
 def _is_shell(name: str) -> bool:

@@ -56,7 +56,7 @@ def test_commands_of_several_tools_are_read_in_their_order() -> None:
         ),
         "one",
     )
-    in_folders = ["cd '/a b' && {\nls\n}", "cd /a && {\nls\n}"]
+    in_folders = ["(cd '/a b' && {\nls\n})", "(cd /a && {\nls\n})"]
     texts = ["echo one", "echo two", "echo 'a b'", *in_folders, "echo five"]
     assert read.inputs == tuple(Input(text, False) for text in texts)
     assert read.gaps == ()
@@ -73,6 +73,7 @@ def test_commands_of_several_tools_are_read_in_their_order() -> None:
         ("bash", {"command": [1]}),
         ("bash", {"command": "yes", "is_input": "true"}),
         ("bash", {"command": "echo \ud800"}),
+        ("bash", {"command": "echo \0"}),
         ("bash", {"keystrokes": "\udfff\n"}),
         ("bash", {"keystrokes": 1}),
         ("bash", {"keystrokes": "F1"}),
@@ -100,6 +101,8 @@ def test_what_cannot_be_replayed_is_counted() -> None:
     answer = ("execute_bash", {"command": "yes", "is_input": "true"})
     document = trajectory(edit, ran("ls"), edit, answer, long, ran("pwd"))
     document["steps"][-1]["is_copied_context"] = True
+    document["steps"].insert(0, {"source": "user", "message": "Go on.", "is_copied_context": True})
+    document["subagent_trajectories"] = [{}]
     document["continued_trajectory_ref"] = "trajectory.cont-1.json"
     read = read_recording(document, "one")
     assert read.inputs == (Input("ls", False),)
@@ -107,7 +110,8 @@ def test_what_cannot_be_replayed_is_counted() -> None:
         "calls of execute_bash that cannot be replayed: 1",
         "calls of str_replace_editor that cannot be replayed: 2",
         f"calls of {'x' * 60} that cannot be replayed: 1",
-        "calls in the trajectory that this one continues: 1",
+        "steps of the trajectory that this one continues: 2",
+        "trajectories of agents that this one started",
         "it continues in trajectory.cont-1.json",
     )
 
