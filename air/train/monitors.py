@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from air import paths
 from air.errors import MissingError, UsageError
 
 if TYPE_CHECKING:
@@ -45,24 +46,29 @@ class Monitor(ABC):
 
 
 class Wandb(Monitor):
-    """Sends metrics to Weights & Biases. The id of the run on Weights & Biases is stored in the run's folder,
-    so that a resumed run continues under the same id."""
+    """Sends metrics to Weights & Biases. The id of the run on Weights & Biases is stored in the run's folder
+    (`wandb_file`), so that a resumed run continues under the same id.
+
+    A run that resumes from an earlier step, and so repeats steps, gets a new id and a name of its own there,
+    because its curves would otherwise mix with those of the first attempt: `NAME-from-step-5`. `done` is the
+    number of finished steps of the run, 0 for a new run."""
 
     name = "Weights & Biases"
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, done: int) -> None:
         import wandb
 
         options = config.monitors.wandb
         assert options is not None
         folder = config.folder
         mode: Any = _mode(options)
+        run_id, suffix = _id_and_suffix(folder, f"-from-step-{done}" if done else "")
         self._run = wandb.init(
-            id=_run_id(folder / WANDB_FOLDER / "run_id"),
+            id=run_id,
             resume="allow" if mode == "online" else None,
             project=options.project,
             entity=options.entity,
-            name=options.name or config.run.name,
+            name=f"{options.name or config.run.name}{suffix}",
             group=options.group,
             tags=options.tags,
             dir=folder,
@@ -148,7 +154,7 @@ def of_run(config: RunConfig, done: int, say: Callable[[str], None]) -> Monitors
     `done` is the number of finished steps of the run, 0 for a new run; `say` prints a line for the user."""
     monitors: dict[str, Callable[[], Monitor]] = {}
     if config.monitors.wandb is not None:
-        monitors[Wandb.name] = lambda: Wandb(config)
+        monitors[Wandb.name] = lambda: Wandb(config, done)
     if config.embedded.tensorboard:
         monitors[TensorBoard.name] = lambda: TensorBoard(config, done)
     return Monitors(say, monitors)
@@ -223,10 +229,17 @@ def _mode(options: WandbMonitorConfig) -> str:
     return os.environ.get("WANDB_MODE") or ("offline" if options.offline else "online")
 
 
-def _run_id(path: Path) -> str:
-    """Returns the run's id on Weights & Biases, which is the content of the file `path`. If the file does not
-    exist, creates it with a new random id."""
+def wandb_file(folder: Path) -> Path:
+    """Returns the path of the file with the id that the run in `folder` has on Weights & Biases, and, on the
+    second line, what its name there has after the name of the run."""
+    return folder / WANDB_FOLDER / "run_id"
+
+
+def _id_and_suffix(folder: Path, suffix: str) -> tuple[str, str]:
+    """Returns the two lines of `wandb_file`. If there is no such file, creates it with a new random id and
+    `suffix`."""
+    path = wandb_file(folder)
     if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(secrets.token_hex(4))
-    return path.read_text().strip()
+        paths.write_whole(path, f"{secrets.token_hex(4)}\n{suffix}\n".encode())
+    run_id, *stored = path.read_text().splitlines()
+    return run_id, stored[0] if stored else ""

@@ -3,7 +3,8 @@ called a branch.
 
 If a run resumes from step N, its results after step N move into the folder `branches/after_step_N/` of the
 run's folder: checkpoints, trajectories, evaluations, recorded tokens, and lines of `metrics.jsonl`,
-`groups.jsonl` and `evaluations.jsonl`. A branch is itself the folder of a run, with a `config.json`, so
+`groups.jsonl` and `evaluations.jsonl`. If it repeats steps, its id on Weights & Biases moves, too, so that it
+continues there under a new one. A branch is itself the folder of a run, with a `config.json`, so
 commands can read and resume it. Nothing is deleted. If a process is killed while it moves results into a
 branch, the next resume moves the rest.
 """
@@ -31,6 +32,7 @@ from air.train.loop.run_folder import (
     write_config,
 )
 from air.train.loop.step_logs import group_log
+from air.train.monitors import wandb_file
 from air.trajectories import evaluations, metric_rows, trained_tokens
 from air.trajectories.artefacts import copy_artefact
 
@@ -81,6 +83,8 @@ def move_later_results(folder: Path, step: int) -> Path | None:
         if lines.later:
             _write(branch / name, lines.later)
             _write(folder / name, lines.kept)
+    if files[METRICS_FILE].later and wandb_file(folder).is_file():
+        _move(wandb_file(folder), wandb_file(branch))
     return branch
 
 

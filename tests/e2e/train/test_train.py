@@ -25,6 +25,7 @@ from air.train.config.run_config import RunConfig
 from air.train.evaluation.play import served
 from air.train.loop.rollout import seeded
 from air.train.model import policy as policies
+from air.train.monitors import wandb_file
 from air.trajectories import trained_tokens
 from air.trajectories.run_comparison import read_run
 from tests.e2e.commands.test_commands import bad, command
@@ -261,15 +262,16 @@ def test_a_run_goes_on_from_an_earlier_step_and_loses_nothing(small: Path, tmp_p
     assert {one.start.model for one in run.outcomes if one.start} == {str(small)}
     assert json.loads((folder / "config.json").read_text())["resume"] is None
     if MONITORS:
-        check_monitors(folder)
+        check_monitors(folder, branch)
     bad(
         command("rl", f"@{file}", "--resume.step", "7", "--max-steps", "9", cwd=tmp_path),
         "there: 1, 2",
     )
 
 
-def check_monitors(folder: Path) -> None:
-    """Weights & Biases knows both parts as one run, and TensorBoard only the step that counts."""
+def check_monitors(folder: Path, branch: Path) -> None:
+    """Weights & Biases knows the second part as a run of its own, and TensorBoard only the step that
+    counts."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(folder / "tensorboard"))
@@ -278,11 +280,15 @@ def check_monitors(folder: Path) -> None:
     assert [event.step for event in rewards] == [1, 2]
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [event.value for event in rewards] == pytest.approx([row["reward"] for row in rows])
-    name = (folder / "wandb" / "run_id").read_text()
-    parts = list((folder / "wandb").glob(f"offline-run-*-{name}/run-{name}.wandb"))
-    assert len(parts) == 2
-    for part in parts:
-        assert b"mismatch_kl/all/mean" in part.read_bytes()
+    ids = []
+    for place in (branch, folder):
+        run_id = wandb_file(place).read_text().splitlines()[0]
+        (part,) = (folder / "wandb").glob(f"offline-run-*-{run_id}/run-{run_id}.wandb")
+        content = part.read_bytes()
+        assert b"mismatch_kl/all/mean" in content
+        assert (b"r-from-step-1" in content) == (place == folder)
+        ids.append(run_id)
+    assert len({*ids}) == 2
 
 
 def test_a_run_in_which_every_episode_fails_says_why(small: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from air.train.config import overrides
 from air.train.config.run_config import ResumeConfig, RunConfig
 from air.train.loop.resume_branches import metrics, move_later_results
 from air.train.loop.run_folder import remove_unfinished, start_from, steps
+from air.train.monitors import wandb_file
 from air.trajectories import Recorder, evaluations, trained_tokens
 from air.trajectories.run_comparison import read_run
 
@@ -148,6 +149,18 @@ def test_an_episode_that_began_during_the_step_before_goes_with_its_own_step(fol
 
 def evaluated(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / "evaluations").iterdir())
+
+
+@pytest.mark.parametrize(("step", "moves"), [(4, False), (2, True)])
+def test_only_a_run_that_repeats_steps_is_a_new_run_on_weights_and_biases(
+    step: int, moves: bool, folder: Path
+) -> None:
+    """Step 5 was interrupted before it had metrics."""
+    wandb_file(folder).parent.mkdir()
+    wandb_file(folder).write_text("1234abcd\n")
+    branch = move_later_results(folder, step)
+    assert branch is not None
+    assert (wandb_file(folder).is_file(), wandb_file(branch).is_file()) == (not moves, moves)
 
 
 def test_a_branch_is_a_run_that_can_be_read_and_resumed(folder: Path) -> None:
