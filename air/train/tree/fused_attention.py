@@ -89,7 +89,8 @@ class RunAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, out, denominators = ctx.saved_tensors
-        gradients = [torch.zeros_like(each) for each in (query, key, value)]
+        # The causal calls come first and contain every position once, so they need no zeros to add to.
+        gradients = [torch.empty_like(each) for each in (query, key, value)]
         for call in ctx.calls:
             g, q, o, logs = (
                 _read(each, call.row, call.queries) for each in (gradient, query, out, denominators)
@@ -99,7 +100,7 @@ class RunAttention(torch.autograd.Function):
             ranges = (call.queries, call.keys, call.keys)
             for target, of, result in zip(gradients, ranges, results, strict=True):
                 for place, piece in _places(target, call.row, of, result):
-                    place.add_(piece)
+                    place.copy_(piece) if call.causal else place.add_(piece)
         return (*gradients, None, None)
 
 
