@@ -126,7 +126,7 @@ async def test_an_episode_whose_engine_ends_during_a_grade_is_masked(
     engine: Engine, breaker: Path, tmp_path: Path
 ) -> None:
     """Though the grader, as it seems, died of the artefact."""
-    root = copied_task(tmp_path, "exec_seconds = 9.0\ngrade_seconds = 600.0")
+    root = copied_task(tmp_path, "exec_seconds = 60.0\ngrade_seconds = 600.0")
     grader = root / "titanic" / "grader" / "grade.py"
     grader.write_text(
         WAITS + grader.read_text().replace("from __future__ import annotations\n", "")
