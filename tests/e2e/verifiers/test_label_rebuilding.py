@@ -124,9 +124,8 @@ async def test_validates_do_not_rebuild_labels() -> None:
     assert reward <= BOUND / (task.target - task.baseline)
 
 
-@pytest.mark.parametrize(
-    ("validates", "least"), [(120, 0.15), pytest.param(208, 0.29, marks=pytest.mark.full)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize(("validates", "least"), [(120, 0.15), (208, 0.29)])
 async def test_without_the_defences_validates_rebuild_labels(
     validates: int, least: float, tmp_path: Path
 ) -> None:
