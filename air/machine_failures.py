@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 import ssl
 
@@ -28,6 +29,8 @@ _MACHINE_ERRNOS = {
 }
 """The error numbers of the operating system (`errno`) which show that the machine or its network failed.
 Other error numbers, such as ENOENT (no such file), depend on the arguments of the call."""
+FULL_DISK = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT))
+"""The texts by which the operating system says that a disk or a quota is full."""
 _MACHINE_ERRORS = (
     InfrastructureError,
     ConnectionError,

@@ -47,6 +47,7 @@ from air.errors import (
     GradingError,
     StagingError,
 )
+from air.machine_failures import FULL_DISK
 from air.sandbox.contract.box import Box, ExecResult
 from air.sandbox.pool.box_pool import Pool
 from air.sandbox.pool.start_retry import retry
@@ -390,13 +391,8 @@ class Grader:
         async with self._pool.lease(task.grader_spec(self._provider)) as box:
             await box.put(request.prepared.grader, GRADER_DIR)
             async with box.attributing():
-                for name, content in request.artefact.files.items():
-                    try:
-                        await box.write(f"{_ARTEFACT_DIR}/{name}", content)
-                    except BoxFileError as error:
-                        return GraderResult(
-                            message=f"it does not fit into the grader's box: {error}"
-                        )
+                if problem := await _written(box, request.artefact):
+                    return GraderResult(message=problem)
                 result = await box.exec(request.command(box), timeout=task.limits.grade_seconds)
                 outcome = await _read(task, box, result)
             if box.image_digest != request.image_id:  # the tag was given to another image meanwhile
@@ -432,6 +428,27 @@ def _packages() -> str:
     version and path of this Python, the platform, and the versions of all packages."""
     installed = {f"{one.metadata['Name']}=={one.version}" for one in metadata.distributions()}
     return "\n".join([sys.version, sys.executable, platform.platform(), *sorted(installed)])
+
+
+async def _written(box: Box, artefact: Artefact) -> str:
+    """Writes an artefact (the agent's files) into a grader's box, a sandbox. Returns an empty string, or a
+    message for the agent if the box cannot hold the artefact.
+
+    Raises StagingError if the machine's disk is full: the box has no disk of its own (see
+    `Box.has_own_disk`). This does not prove that the artefact is innocent, because agents' boxes of this kind
+    share the disk, and their commands can fill it. So a second attempt and the check on an empty artefact
+    decide, as after any other failure of a grader.
+    """
+    for name, content in artefact.files.items():
+        try:
+            await box.write(f"{_ARTEFACT_DIR}/{name}", content)
+        except BoxFileError as error:
+            if not box.has_own_disk and str(error).endswith(FULL_DISK):
+                raise StagingError(
+                    f"the artefact cannot be copied to the grader: {error}"
+                ) from error
+            return f"it does not fit into the grader's box: {error}"
+    return ""
 
 
 async def _read(task: TaskSpec, box: Box, result: ExecResult) -> GraderResult:

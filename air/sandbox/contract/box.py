@@ -178,6 +178,12 @@ class Box(ABC):
     """The default user of the box's image (its setting `USER`), such as `agent` or `1000:1000`; `0` if the
     image sets none. `OpenBox.user` may be another user. None for the provider `process`."""
 
+    @property
+    def has_own_disk(self) -> bool:
+        """Whether the folders of the box have size limits of their own (`BoxLimits.disk_mb`). If not, they
+        share a disk with other boxes, so "no space left" in this box can have a cause outside of it."""
+        return True
+
     def path(self, absolute: str) -> str:
         """Returns the path by which commands in the box reach `absolute`, a path in a writable folder.
 

@@ -175,6 +175,12 @@ class DockerBox(GuestBox):
             header, _ = await self._guest.request({"op": "reset"})
         return str(header["reason"])
 
+    @property
+    def has_own_disk(self) -> bool:
+        """Whether the folders of the box have size limits of their own. Those of a box that keeps its image's
+        files lie on the container engine's disk."""
+        return not self.keeps
+
     async def outside_cause(self) -> str:
         return await super().outside_cause() or await self._attached.outside_cause()
 

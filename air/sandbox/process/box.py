@@ -151,6 +151,12 @@ class ProcessBox(GuestBox):
                 (root / folder[1:]).chmod(0o700)
 
     @property
+    def has_own_disk(self) -> bool:
+        """Whether the folders of the box have size limits of their own. Without namespaces (mode `plain`),
+        they are ordinary folders on the host's disk, which all boxes and their commands share."""
+        return self.mode != "plain"
+
+    @property
     def host_workspace(self) -> Path:
         """The path of the workspace on the host, as long as the box lives.
 

@@ -8,17 +8,17 @@ XFS).
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import subprocess
 from pathlib import Path
 
 from air.aio import wait_shielded
 from air.errors import BoxDiedError, InfrastructureError
+from air.machine_failures import FULL_DISK
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Snapshot
 
-_FULL = tuple(f": {os.strerror(number)}" for number in (errno.ENOSPC, errno.EDQUOT))
+_FULL = tuple(f": {text}" for text in FULL_DISK)
 """The endings by which air recognises error messages of `cp` that say that the target disk is full."""
 
 

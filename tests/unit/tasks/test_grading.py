@@ -17,6 +17,7 @@ from air.sandbox.pool.box_pool import Pool
 from air.tasks.artefact import Artefact
 from air.tasks.grading import NOT_GRADED, Grader, empty_artefact
 from air.tasks.splits import numbered
+from tests.e2e.full_disk_grading import graded_on_a_full_disk
 from tests.unit.tasks.conftest import SCORE, MakeTask
 
 TWO = Artefact({"answer.txt": b"2"})
@@ -192,6 +193,27 @@ async def test_an_artefact_that_the_graders_box_cannot_hold_is_at_fault(
     large = Artefact({"answer.txt": b"1" * (task.limits.box(1.0).disk_mb + 1) * 2**20})
     with pytest.raises(ArtefactError, match=r"does not fit into the grader's box.*No space left"):
         await grader.grade(task, large, split="val")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+def test_an_artefact_that_meets_a_full_disk_is_graded_once_more(
+    tmp_path: Path, cache: Path
+) -> None:
+    """A plain process box has no disk of its own. If the disk stays too full for the artefact, and not for
+    the grader, the artefact is at fault, since agents can fill this disk; but that is not remembered."""
+    (tmp_path / "temporary").mkdir()
+    *twice_full, freed, brimful, roomy, malformed = graded_on_a_full_disk(
+        tmp_path / "temporary", cache
+    )
+    for full in twice_full:
+        assert full["error"] == f"ArtefactError: {NOT_GRADED}"
+        assert full["fault"].endswith("No space left on device")
+    assert 0 < freed["score"] < 1
+    assert not brimful["error"].startswith("ArtefactError")
+    assert "No space left on device" in brimful["error"]
+    assert roomy["score"] == pytest.approx(1 - freed["score"])
+    assert not roomy["reused"]
+    assert "must begin with" in malformed["error"]
 
 
 @pytest.mark.parametrize(
