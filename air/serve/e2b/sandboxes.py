@@ -16,6 +16,7 @@ from typing import Any
 from air.aio import wait_shielded
 from air.errors import AirError, BoxDiedError, InfrastructureError, MissingError
 from air.sandbox.contract.box import Box, BoxSpec, Snapshot
+from air.sandbox.wire.guest_box import GuestBox
 from air.serve.e2b.errors import ApiError, SandboxGone
 from air.serve.e2b.sandbox import Sandbox, SandboxSettings
 from air.serve.e2b.templates import Templates
@@ -81,6 +82,7 @@ class Sandboxes:
         sandbox.box = await self._box(sandbox.spec, files)
         sandbox.started_at = time.time()
         self._sandboxes[sandbox.id] = sandbox
+        self._watch(sandbox)
         self.set_end(sandbox, seconds)
         return sandbox
 
@@ -151,6 +153,18 @@ class Sandboxes:
         finally:
             if box is not None:
                 await self._leases.pop(box).aclose()
+
+    def _watch(self, sandbox: Sandbox) -> None:
+        """Arranges that a sandbox is removed as soon as its present box (container) ends by itself, so that
+        others get the box's place."""
+        box = sandbox.box
+
+        async def watch() -> None:
+            if isinstance(box, GuestBox):
+                await box.wait_until_lost()
+                self._drop_dead()
+
+        sandbox.spawn(watch())
 
     def _drop_dead(self) -> None:
         """Removes the sandboxes whose boxes (containers) have ended, for instance because a process used too
@@ -245,6 +259,7 @@ class Sandboxes:
                     await self._leases.pop(box).aclose()
                     raise SandboxGone(sandbox.id)
                 sandbox.box, sandbox.frozen_files, sandbox.state = box, None, "running"
+                self._watch(sandbox)
                 try:
                     await files.close()
                 except AirError as error:  # the sandbox runs: its client must not try again

@@ -284,3 +284,16 @@ async def test_all_snapshots_are_deleted_although_one_cannot_be() -> None:
     before = KeptFiles.open
     await sandboxes.close()
     assert KeptFiles.open == before - 1
+
+
+async def test_a_box_that_ends_by_itself_goes_back_without_a_request() -> None:
+    lender, sandboxes, sandbox = await _created()
+    await sandboxes.pause(sandbox, memory=False)
+    assert await sandboxes.resume(sandbox)
+    for each in (sandbox, await sandboxes.create(SETTINGS, 3600)):
+        box = each.running_box
+        assert isinstance(box, ProcessBox)
+        assert box._process is not None
+        box._process.kill()
+    await until(lambda: lender.lent == 0)
+    assert sandboxes.all() == []
