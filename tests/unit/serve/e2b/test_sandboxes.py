@@ -4,6 +4,7 @@ box, no snapshot, and no sandbox without a timeout. Process boxes stand in for c
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -11,11 +12,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from starlette.applications import Starlette
 
+from air.aio import ClientLeft
 from air.errors import BoxCommandError, BoxDiedError, InfrastructureError
 from air.sandbox.contract.box import Box, BoxLimits, BoxSpec, Snapshot
 from air.sandbox.process.box import ProcessBox
 from air.sandbox.process.copy_snapshots import CopiedSnapshot
+from air.serve.e2b.control import Control
 from air.serve.e2b.errors import ApiError, SandboxGone
 from air.serve.e2b.helper_program import Program
 from air.serve.e2b.sandbox import Sandbox, SandboxSettings
@@ -297,3 +301,81 @@ async def test_a_box_that_ends_by_itself_goes_back_without_a_request() -> None:
         box._process.kill()
     await until(lambda: lender.lent == 0)
     assert sandboxes.all() == []
+
+
+class Visit:
+    """A request to E2B's control plane whose client leaves when `leave` is set."""
+
+    def __init__(self, sandboxes: Sandboxes, path: str, body: bytes) -> None:
+        control = Control(sandboxes, Processes(BoxLimits()), "")
+        self._app = Starlette(routes=control.routes())
+        self._scope = {
+            **{"type": "http", "method": "POST", "path": path, "raw_path": path.encode()},
+            **{"headers": [(b"host", b"localhost")], "query_string": b"", "http_version": "1.1"},
+        }
+        self._body: bytes | None = body
+        self.leave = asyncio.Event()
+
+    async def _receive(self) -> dict[str, Any]:
+        if self._body is not None:
+            body, self._body = self._body, None
+            return {"type": "http.request", "body": body, "more_body": False}
+        if not self.leave.is_set():
+            await self.leave.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Any) -> None:
+        pass
+
+    async def end(self) -> None:
+        """Sends the request, and waits until the server has ended it."""
+        with contextlib.suppress(ClientLeft):
+            await self._app(self._scope, self._receive, self._send)
+
+
+class LateLender(Lender):
+    """Lends a box when `go` is set. If `visit` is set, its client leaves in the moment in which it gets one."""
+
+    visit: Visit | None = None
+
+    def __init__(self) -> None:
+        super().__init__(ProcessBox)
+        self.go = asyncio.Event()
+
+    @asynccontextmanager
+    async def lend(self, spec: BoxSpec, *, within: float) -> AsyncIterator[Box]:
+        self.requests += 1
+        await self.go.wait()
+        async with super().lend(spec, within=within) as box:
+            if self.visit is not None:
+                self.visit.leave.set()
+            yield box
+
+
+async def test_a_client_that_leaves_while_it_waits_for_a_box_leaves_no_sandbox() -> None:
+    lender = LateLender()
+    sandboxes = _sandboxes(lender)
+    visit = Visit(sandboxes, "/sandboxes", b'{"templateID": "any", "timeout": 3600}')
+    running = asyncio.create_task(visit.end())
+    await until(lambda: lender.requests == 1)
+    visit.leave.set()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    lender.go.set()
+    await running
+    assert sandboxes.all() == []
+    await until(lambda: lender.lent == 0)
+
+
+@pytest.mark.parametrize("path", ["/sandboxes", "/sandboxes/{id}/fork"])
+async def test_a_client_that_leaves_as_it_gets_its_box_leaves_no_sandbox(path: str) -> None:
+    lender = LateLender()
+    lender.go.set()
+    sandboxes = _sandboxes(lender)
+    source = await sandboxes.create(SETTINGS, 3600)
+    body = b'{"timeout": 3600}' if "fork" in path else b'{"templateID": "any", "timeout": 3600}'
+    lender.visit = visit = Visit(sandboxes, path.format(id=source.id), body)
+    await visit.end()
+    assert sandboxes.all() == [source]
+    await sandboxes.close()
+    assert lender.lent == 0
