@@ -7,7 +7,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -113,7 +113,14 @@ class Sandboxes:
     def set_end(self, sandbox: Sandbox, seconds: float) -> None:
         """Sets a sandbox's timeout to `seconds` from now. At the timeout, the sandbox is paused or ended, as
         the client chose when it created the sandbox."""
-        sandbox.set_end(seconds, lambda: self._at_end(sandbox))
+        sandbox.set_end(seconds, lambda: self._spawn(self._at_end(sandbox)))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs `work`, which pauses or ends a sandbox, in a new asyncio task. `close` waits for it. The
+        set `_ends` also keeps the task alive: the event loop itself holds its tasks only weakly."""
+        task = asyncio.create_task(work)
+        self._ends.add(task)
+        task.add_done_callback(self._ends.discard)
 
     async def _at_end(self, sandbox: Sandbox) -> None:
         try:
@@ -172,9 +179,7 @@ class Sandboxes:
         for sandbox in list(self._sandboxes.values()):
             if sandbox.box is not None and not getattr(sandbox.box, "alive", True):
                 del self._sandboxes[sandbox.id]
-                task = asyncio.create_task(self._end(sandbox))
-                self._ends.add(task)
-                task.add_done_callback(self._ends.discard)
+                self._spawn(self._end(sandbox))
 
     async def pause(self, sandbox: Sandbox, *, memory: bool) -> None:
         """Pauses a sandbox. With `memory`, its processes are frozen; otherwise, only the files in its

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import time
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -102,6 +104,35 @@ async def test_a_sandbox_that_cannot_be_paused_at_its_timeout_is_ended() -> None
     sandboxes = _sandboxes(lender)
     await sandboxes.create(SandboxSettings("any", pause_at_end=True), 0)
     await until(lambda: not sandboxes.all() and not lender.lent)
+
+
+class LongFreezing(ProcessBox):
+    """A box that is frozen when `frozen` is done. Only the waiting task holds this future."""
+
+    frozen: weakref.ReferenceType[asyncio.Future[None]] | None = None
+
+    async def freeze(self) -> None:
+        future = asyncio.get_running_loop().create_future()
+        self.frozen = weakref.ref(future)
+        await future
+
+
+async def test_a_sandbox_is_paused_at_its_timeout_although_only_the_event_loop_knows_the_task() -> (
+    None
+):
+    sandboxes = _sandboxes(Lender(LongFreezing))
+    sandbox = await sandboxes.create(SandboxSettings("any", pause_at_end=True), 0)
+    box = sandbox.running_box
+    assert isinstance(box, LongFreezing)
+    await until(lambda: box.frozen)
+    gc.collect()
+    assert box.frozen is not None
+    future = box.frozen()
+    assert future is not None
+    future.set_result(None)
+    await until(lambda: not sandbox.lock.locked())
+    assert sandboxes.paused() == (1, 0)
+    await sandboxes.close()
 
 
 class Interrupting(CopiedSnapshot):
@@ -334,7 +365,7 @@ class Visit:
 
 
 class LateLender(Lender):
-    """Lends a box when `go` is set. If `visit` is set, its client leaves in the moment in which it gets one."""
+    """Lends a box when `go` is set. The client of `visit` leaves in the moment in which it gets its box."""
 
     visit: Visit | None = None
 
