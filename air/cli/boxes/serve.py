@@ -106,7 +106,8 @@ def _add_listen(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--answer-seconds",
         type=float,
-        help="seconds until an answer that its client does not take is dropped (default: 60)",
+        help="seconds until an answer that its client does not take, or takes too slowly, is dropped "
+        "(default: 60)",
     )
     parser.add_argument(
         "--keep-alive-seconds",
@@ -114,7 +115,9 @@ def _add_listen(parser: argparse.ArgumentParser) -> None:
         help="seconds until a connection without requests is closed (default: 600)",
     )
     parser.add_argument(
-        "--max-bodies-mb", type=float, help="MiB of all requests' bodies together (default: 1024)"
+        "--max-bodies-mb",
+        type=float,
+        help="MiB of all requests' bodies together, and of all answers not taken (default: 1024)",
     )
 
 

@@ -203,6 +203,8 @@ class Connection:
         self.reason = ""
         """The reason why the stream to the guest (air's program in the box) has ended; an empty string while
         the stream is open."""
+        self.lost = asyncio.Event()
+        """Set when the stream to the guest (air's program in the box) has ended."""
         self._gathers = False
         self.relay: FrameHandler | None = None
         self._pump = asyncio.create_task(self._read())
@@ -428,6 +430,7 @@ class Connection:
         if self.reason:
             return
         self.reason = reason
+        self.lost.set()
         self._timer.cancel()
         for sink in list(self._waiting.values()):
             sink.put_nowait(None)

@@ -105,6 +105,10 @@ class GuestBox(Box):
         """Whether the stream to the guest is open, so that the box can execute requests."""
         return self._connection is not None and not self._connection.reason
 
+    async def wait_until_lost(self) -> None:
+        """Returns when the stream to the guest has ended, so that `alive` is false."""
+        await self._guest.lost.wait()
+
     @property
     def _guest(self) -> Connection:
         if self._connection is None:

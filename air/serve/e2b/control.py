@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from air.aio import ClientLeft, while_connected
 from air.errors import AirError
 from air.serve.e2b import metrics, request_bodies
 from air.serve.e2b.errors import ApiError, RpcError, SandboxGone
@@ -69,23 +70,39 @@ class Control:
 
     async def create(self, request: Request) -> Response:
         """Creates a sandbox. If a request in the last 10 minutes had the same header `Idempotency-Key` and
-        did not fail, returns the response of that request instead."""
+        did not fail, returns the response of that request instead. If the request has no such header and its
+        client disconnects, ends the sandbox, because nobody knows its id."""
         body = await request_bodies.body_of(request, request_bodies.NewSandbox)
         seconds = request_bodies.checked_timeout(body.timeout)
         settings = body.settings(body.templateID)
 
-        async def create() -> Response:
-            sandbox = await self._sandboxes.create(settings, seconds)
-            return JSONResponse(sandbox.created(self._domain(request)), status_code=201)
+        async def create() -> Sandbox:
+            return await self._sandboxes.create(settings, seconds)
+
+        async def create_and_answer() -> Response:
+            return self._answer(request, await create())
 
         key = request.headers.get("idempotency-key")
         if key is None:
-            return await create()
+            sandbox = await while_connected(request.receive, create)
+            await self._end_if_left(request, [sandbox])
+            return self._answer(request, sandbox)
         task = self._creations.get(key)
         if task is None:
-            task = self._creations[key] = asyncio.create_task(create())
+            task = self._creations[key] = asyncio.create_task(create_and_answer())
             task.add_done_callback(lambda ended: self._created(key, ended))
         return await asyncio.shield(task)
+
+    def _answer(self, request: Request, sandbox: Sandbox) -> Response:
+        return JSONResponse(sandbox.created(self._domain(request)), status_code=201)
+
+    async def _end_if_left(self, request: Request, sandboxes: Sequence[Sandbox]) -> None:
+        """Ends new sandboxes and raises ClientLeft if the client of the request has disconnected, because
+        then nobody knows their ids."""
+        if await request.is_disconnected():
+            for sandbox in sandboxes:
+                await self._sandboxes.kill(sandbox)
+            raise ClientLeft
 
     def _created(self, key: str, task: asyncio.Task[Response]) -> None:
         """Removes an ended task from `_creations`, in which its response is stored under `key`: 10 minutes
@@ -150,6 +167,7 @@ class Control:
         body = await request_bodies.body_of(request, request_bodies.Fork)
         seconds = request_bodies.checked_timeout(body.timeout)
         forks = await self._sandboxes.fork(self._sandbox(request), body.count, seconds)
+        await self._end_if_left(request, [one for one in forks if isinstance(one, Sandbox)])
         results = [
             {"error": {"code": one.status, "message": str(one)}}
             if isinstance(one, ApiError)

@@ -87,6 +87,8 @@ class Program:
         self._answers: dict[int, asyncio.Future[tuple[dict[str, Any], bytes]]] = {}
         self._reader: asyncio.Task[None] | None = None
         self._ids = itertools.count(1)
+        self._sendings: set[asyncio.Task[None]] = set()
+        """The asyncio tasks that write requests to the helper program."""
         self.events: Events | None = None
 
     async def ask(self, op: str, body: bytes = b"", **fields: Any) -> tuple[dict[str, Any], bytes]:
@@ -94,16 +96,25 @@ class Program:
         fields and bytes. The request consists of the name of an operation (`op`), `fields` and the bytes
         `body`.
 
+        If the caller is cancelled while the request is being written, the rest is written in the background:
+        after a part of a request, the helper program would misread all further ones.
+
         Raises RpcError if the helper program refuses the request or ends, and BoxDiedError if the box has
         ended.
         """
         ident = next(self._ids)
         text = json.dumps({"op": op, "id": ident, **fields}).encode()
         answer = self._answers[ident] = asyncio.get_running_loop().create_future()
+        sending = asyncio.create_task(
+            self._send(ident, _HEAD.pack(len(text), len(body)) + text + body)
+        )
+        self._sendings.add(sending)
+        sending.add_done_callback(self._sent)
         try:
-            async with self._lock:
-                command = await self._started()
-                await command.write(_HEAD.pack(len(text), len(body)) + text + body)
+            await asyncio.wait([sending])
+            if sending.cancelled():
+                raise BoxCommandError("the program was closed")
+            sending.result()
             header, data = await answer
         except BoxCommandError as error:
             raise RpcError("internal", f"{self._name}: {error}") from error
@@ -113,8 +124,25 @@ class Program:
             raise RpcError(str(header["code"]), str(header["message"]))
         return header, data
 
+    async def _send(self, ident: int, request: bytes) -> None:
+        """Writes a request to the helper program, which is started if necessary. Does nothing if nobody waits
+        for the answer any more when the request's turn has come. `ident` is the request's number."""
+        async with self._lock:
+            if ident in self._answers:
+                command = await self._started()
+                await command.write(request)
+
+    def _sent(self, sending: asyncio.Task[None]) -> None:
+        self._sendings.discard(sending)
+        if not sending.cancelled():
+            sending.exception()  # marks an error as seen: perhaps nobody waits
+
     async def close(self) -> None:
         """Kills the helper program in the box, if it is running."""
+        for sending in self._sendings:
+            sending.cancel()
+        if self._sendings:
+            await asyncio.wait(list(self._sendings))
         command = self._command  # the end of the reader forgets it
         if self._reader is not None:
             self._reader.cancel()
@@ -174,6 +202,7 @@ class Program:
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(error)
+                answer.exception()  # marks the error as seen: perhaps nobody waits
         if self.events is not None:
             self.events.lost(error)
 

@@ -93,7 +93,7 @@ class Context:
             if not work.done():
                 work.cancel()
                 with contextlib.suppress(RpcError, SandboxGone):
-                    await asyncio.shield(self.program.ask("interrupt"))
+                    await asyncio.shield(self.program.ask("interrupt", run=number))
 
     async def _work(self, outputs: asyncio.Queue[dict[str, Any] | None], **fields: Any) -> None:
         try:

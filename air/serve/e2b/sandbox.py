@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -112,16 +112,16 @@ class Sandbox:
         except BoxDiedError as error:
             raise SandboxGone(self.id) from error
 
-    def set_end(self, seconds: float, at_end: Callable[[], Awaitable[None]]) -> None:
+    def set_end(self, seconds: float, at_end: Callable[[], object]) -> None:
         """Sets the timeout to `seconds` from now, instead of the earlier timeout. At that time, `at_end` is
-        called once, in an asyncio task of its own."""
+        called once."""
         self.ends_at = time.time() + seconds
         self.stop_timer()
 
         async def wait() -> None:
             await asyncio.sleep(seconds)
-            self._timer = None  # from here on, nobody may cancel it
-            await at_end()
+            self._timer = None
+            at_end()
 
         self._timer = asyncio.create_task(wait())
 

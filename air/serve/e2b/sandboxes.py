@@ -7,7 +7,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +16,7 @@ from typing import Any
 from air.aio import wait_shielded
 from air.errors import AirError, BoxDiedError, InfrastructureError, MissingError
 from air.sandbox.contract.box import Box, BoxSpec, Snapshot
+from air.sandbox.wire.guest_box import GuestBox
 from air.serve.e2b.errors import ApiError, SandboxGone
 from air.serve.e2b.sandbox import Sandbox, SandboxSettings
 from air.serve.e2b.templates import Templates
@@ -81,6 +82,7 @@ class Sandboxes:
         sandbox.box = await self._box(sandbox.spec, files)
         sandbox.started_at = time.time()
         self._sandboxes[sandbox.id] = sandbox
+        self._watch(sandbox)
         self.set_end(sandbox, seconds)
         return sandbox
 
@@ -111,7 +113,14 @@ class Sandboxes:
     def set_end(self, sandbox: Sandbox, seconds: float) -> None:
         """Sets a sandbox's timeout to `seconds` from now. At the timeout, the sandbox is paused or ended, as
         the client chose when it created the sandbox."""
-        sandbox.set_end(seconds, lambda: self._at_end(sandbox))
+        sandbox.set_end(seconds, lambda: self._spawn(self._at_end(sandbox)))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs `work`, which pauses or ends a sandbox, in a new asyncio task. `close` waits for it. The
+        set `_ends` also keeps the task alive: the event loop itself holds its tasks only weakly."""
+        task = asyncio.create_task(work)
+        self._ends.add(task)
+        task.add_done_callback(self._ends.discard)
 
     async def _at_end(self, sandbox: Sandbox) -> None:
         try:
@@ -152,15 +161,25 @@ class Sandboxes:
             if box is not None:
                 await self._leases.pop(box).aclose()
 
+    def _watch(self, sandbox: Sandbox) -> None:
+        """Arranges that a sandbox is removed as soon as its present box (container) ends by itself, so that
+        others get the box's place."""
+        box = sandbox.box
+
+        async def watch() -> None:
+            if isinstance(box, GuestBox):
+                await box.wait_until_lost()
+                self._drop_dead()
+
+        sandbox.spawn(watch())
+
     def _drop_dead(self) -> None:
         """Removes the sandboxes whose boxes (containers) have ended, for instance because a process used too
         much memory."""
         for sandbox in list(self._sandboxes.values()):
             if sandbox.box is not None and not getattr(sandbox.box, "alive", True):
                 del self._sandboxes[sandbox.id]
-                task = asyncio.create_task(self._end(sandbox))
-                self._ends.add(task)
-                task.add_done_callback(self._ends.discard)
+                self._spawn(self._end(sandbox))
 
     async def pause(self, sandbox: Sandbox, *, memory: bool) -> None:
         """Pauses a sandbox. With `memory`, its processes are frozen; otherwise, only the files in its
@@ -245,6 +264,7 @@ class Sandboxes:
                     await self._leases.pop(box).aclose()
                     raise SandboxGone(sandbox.id)
                 sandbox.box, sandbox.frozen_files, sandbox.state = box, None, "running"
+                self._watch(sandbox)
                 try:
                     await files.close()
                 except AirError as error:  # the sandbox runs: its client must not try again

@@ -21,6 +21,9 @@ MOST_BYTES = 16 << 20
 CLOSE_SECONDS = 5.0
 """Seconds that a program in the sandbox has to close its WebSocket after the client has disconnected. After
 this time, this server closes the connection."""
+HANDSHAKE_SECONDS = 30.0
+"""Seconds within which a program in the sandbox must answer the WebSocket handshake. After this time, or if
+the client disconnects earlier, this server closes the connection."""
 _OF_THE_HANDSHAKE = {
     *(b"sec-websocket-key", b"sec-websocket-version", b"sec-websocket-extensions"),
     *(b"sec-websocket-protocol", b"host"),
@@ -28,12 +31,19 @@ _OF_THE_HANDSHAKE = {
 
 
 async def serve(
-    sandbox: Sandbox, port: int, streams: Streams, scope: Scope, receive: Receive, send: Send
+    sandbox: Sandbox,
+    port: int,
+    streams: Streams,
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    *,
+    within: float = HANDSHAKE_SECONDS,
 ) -> None:
     """Forwards a client's WebSocket to the program that listens on `port` in the sandbox: opens a WebSocket
-    over the connection `streams`, and copies messages in both directions until one side closes. `scope`,
-    `receive` and `send` are the arguments of an ASGI application."""
-    reader, writer = streams
+    over the connection `streams`, and copies messages in both directions until one side closes. The program
+    must open its side `within` so many seconds. `scope`, `receive` and `send` are the arguments of an ASGI
+    application."""
     headers = request_headers(sandbox, port, scope)
     host = dict(headers)[b"host"].decode("latin-1")
     protocol = ClientProtocol(
@@ -47,11 +57,31 @@ async def serve(
             request.headers[name.decode("latin-1")] = value.decode("latin-1")
     protocol.send_request(request)
     await receive()  # the client's wish to connect
-    if await _handshake(protocol, reader, writer):
+    if await _opened(protocol, streams, receive, within):
         await send({"type": "websocket.accept", "subprotocol": protocol.subprotocol})
         await _copy(protocol, streams, receive, send)
     else:  # no WebSocket server listens there, or it refuses
         await send({"type": "websocket.close", "code": 1011})
+
+
+async def _opened(
+    protocol: ClientProtocol, streams: Streams, receive: Receive, within: float
+) -> bool:
+    """Performs the handshake with the program in the sandbox, and returns whether it succeeded. It fails also
+    if it takes longer than `within` seconds, or if the client disconnects meanwhile."""
+    handshake = asyncio.create_task(_handshake(protocol, *streams))
+    leaving = asyncio.ensure_future(receive())  # before the server accepts, a client sends nothing
+    try:
+        await asyncio.wait(
+            [handshake, leaving], timeout=within, return_when=asyncio.FIRST_COMPLETED
+        )
+        return handshake.done() and not leaving.done() and handshake.result()
+    except (OSError, ValueError):  # ValueError: a line is too long
+        return False
+    finally:
+        for task in (handshake, leaving):
+            task.cancel()
+        await asyncio.gather(handshake, leaving, return_exceptions=True)
 
 
 async def _handshake(

@@ -15,6 +15,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from air.serve.http.bodies import PACE
 from air.serve.http.metrics import Metrics
 from air.serve.http.settings import ListenConfig
 
@@ -43,6 +44,14 @@ class Connections:
         self.waiting: dict[Connection, float] = {}
         """The connections on which no request runs, each with the monotonic time at which it began to wait
         for (the rest of) a request's headers. The connection that has waited longest comes first."""
+        self.unread: dict[Connection, None] = {}
+        """The connections with a finished response of which the client still has to read more than a few KiB,
+        which are in memory. The oldest response comes first."""
+        metrics.gauge(
+            "air_serve_answer_bytes",
+            "Bytes of responses that clients have not read.",
+            lambda: sum(each.unread for each in self.unread),
+        )
         metrics.gauge("air_serve_connections", "Open connections.", lambda: len(self.open))
         metrics.gauge(
             "air_serve_connections_waiting",
@@ -75,6 +84,20 @@ class Connections:
                 return True
         return False
 
+    def add_unread(self, connection: Connection) -> None:
+        """Notes that a response on this connection is finished, but is not read yet. If such responses
+        together exceed the limit (the setting `max_bodies_mb`), closes the connections with the oldest ones.
+        The newest response stays in any case, so that a client can get one that is larger than the limit."""
+        self.unread.pop(connection, None)
+        self.unread[connection] = None
+        sizes = {each: each.unread for each in self.unread}
+        total = sum(sizes.values())
+        for each, size in sizes.items():
+            if total <= self.config.max_bodies_mb * 2**20 or each is connection:
+                break
+            each.cut("too many answers not taken")
+            total -= size
+
 
 class Connection(HttpToolsProtocol):
     """One connection of a client. It limits the time in which the client must send requests and read
@@ -84,6 +107,9 @@ class Connection(HttpToolsProtocol):
         super().__init__(**options)
         self._all = all_of_them
         self._timer: asyncio.TimerHandle | None = None
+        self._reading_timer: asyncio.TimerHandle | None = None
+        """The timer that checks how fast the client reads a finished response. Unlike `_timer`, it also runs
+        while the next request arrives or runs."""
         self._in_head, self._in_body = True, False
         self._head_bytes = 0
         """While headers arrive: the number of bytes received since the request began. While a body arrives:
@@ -92,6 +118,12 @@ class Connection(HttpToolsProtocol):
         self._refused = False
         self.idle = False
         """Whether the connection is idle: the last request is finished, and no further one has begun."""
+
+    @property
+    def unread(self) -> int:
+        """The number of bytes that the server has sent on this connection, but that are still in its
+        memory."""
+        return self.transport.get_write_buffer_size()
 
     # What asyncio calls
 
@@ -107,6 +139,10 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._gone()
         super().connection_lost(exc)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_reading_timer()
 
     def data_received(self, data: bytes) -> None:
         if self._refused:
@@ -165,6 +201,9 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         further = bool(self.pipeline)
         super().on_response_complete()
+        if self.flow.write_paused:  # nothing more is written until `resume_writing` is called
+            self._all.add_unread(self)
+            self._check_pace()
         if self.transport.is_closing():
             self._when_answer_read(self.transport.abort)
         elif self._in_body and not further:
@@ -191,7 +230,7 @@ class Connection(HttpToolsProtocol):
             return
         self.idle = True
         self._all.waiting[self] = time.monotonic()
-        if self.transport.get_write_buffer_size():
+        if self.unread:
             self._when_answer_read(self._keep_alive)
         else:
             self._keep_alive()
@@ -203,10 +242,10 @@ class Connection(HttpToolsProtocol):
         """Arranges that `then` is called when the client has read the whole response. Checks this every
         `answer_seconds` (a setting), and closes the connection if the client has read nothing since the last
         check."""
-        before = self.transport.get_write_buffer_size()
+        before = self.unread
 
         def look() -> None:
-            now = self.transport.get_write_buffer_size()
+            now = self.unread
             if not now:
                 then()
             elif now < before:
@@ -216,12 +255,26 @@ class Connection(HttpToolsProtocol):
 
         self._after(self._all.config.answer_seconds, look)
 
+    def _check_pace(self) -> None:
+        """Checks every `answer_seconds` (a setting) that the client has read at least `PACE` bytes per second
+        since the last check, and closes the connection otherwise. Ends in `resume_writing`, when the client
+        has read almost all."""
+        before, seconds = self.unread, self._all.config.answer_seconds
+
+        def look() -> None:
+            if before - self.unread >= PACE * seconds:
+                self._check_pace()
+            else:
+                self.cut("answer not taken")
+
+        self._reading_timer = self.loop.call_later(seconds, look)
+
     def cut(self, why: str) -> None:
         """Closes the connection at once, even while a request runs. `why` is a short text, the reason, which
         the metrics show."""
         self._all.count_closed(why)
         self._gone()
-        if self.transport.get_write_buffer_size():
+        if self.unread:
             self.transport.abort()
         else:
             self.transport.close()
@@ -246,6 +299,7 @@ class Connection(HttpToolsProtocol):
 
     def _gone(self) -> None:
         self._stop_timer()
+        self._stop_reading_timer()
         self.idle = False
         self._all.waiting.pop(self, None)
 
@@ -257,3 +311,9 @@ class Connection(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _stop_reading_timer(self) -> None:
+        self._all.unread.pop(self, None)
+        if self._reading_timer is not None:
+            self._reading_timer.cancel()
+            self._reading_timer = None

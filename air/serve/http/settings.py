@@ -40,7 +40,8 @@ class ListenConfig(BaseConfig):
     """The maximum size of one request's body in MiB. Larger requests get the status 413."""
     max_bodies_mb: float = Field(1024.0, gt=0)
     """The maximum size of the bodies of all running requests together, in MiB. A request that would exceed it
-    is refused with the status 503."""
+    is refused with the status 503. It is also the maximum size of all finished responses that clients have
+    not read yet; to stay below it, the server closes the connections with the oldest ones."""
     max_connections: int = Field(default_factory=lambda: min(2000, most_files() // 2), ge=1)
     """The maximum number of open connections. When a further client connects, the server closes a connection
     that is idle, or whose client is too slow to send a request's headers (see `Connections.make_room`). If
@@ -52,7 +53,8 @@ class ListenConfig(BaseConfig):
     has one more second."""
     answer_seconds: float = Field(60.0, gt=0, allow_inf_nan=False)
     """If a client reads nothing more of a finished response for this number of seconds, the server closes the
-    connection."""
+    connection. It also does so if the client reads a large response (more than 64 KiB of it are unread) more
+    slowly than 64 KiB per second, on average over this number of seconds."""
     keep_alive_seconds: float = Field(600.0, gt=0, allow_inf_nan=False)
     """Seconds after which the server closes an idle connection. With a low value, more clients fail because
     they reuse a connection that the server is just closing."""

@@ -87,3 +87,17 @@ async def test_a_box_that_is_killed_is_replaced_once() -> None:
             gone = await played("true", 0)
             assert (gone["status"], gone["run_result"]) == ("SandboxError", None)
             assert image in gone["message"]
+
+
+async def test_the_place_of_a_sandbox_whose_box_is_killed_is_free_at_once() -> None:
+    run = f"serve-place-{os.getpid()}"
+    body = {"templateID": "air-base", "timeout": 3600}
+    program = {"language": "bash", "code": "echo done", "run_timeout": 300}
+    with serving("--warm", "0", "--max-boxes", "1", AIR_RUN=run) as served:
+        async with httpx.AsyncClient(base_url=served.url, timeout=600) as client:
+            killed: set[str] = set()
+            for _ in range(2):  # no request lists the sandboxes, which would remove the dead ones
+                assert (await client.post("/sandboxes", json=body)).status_code == 201
+                killed.add(kill(run, killed))
+            ran = await client.post("/run_code", json=program)
+            assert (ran.status_code, ran.json()["run_result"]["stdout"]) == (200, "done\n")

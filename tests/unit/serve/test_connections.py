@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -25,6 +26,7 @@ from tests.until import until
 
 BIG = 32 << 20
 """More bytes than the kernel takes for a client that reads nothing."""
+GET_BIG = "GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 class Echo(Protocol):
@@ -115,10 +117,14 @@ class Client:
 
 
 @asynccontextmanager
-async def serving(**settings: float) -> AsyncIterator[Served]:
+async def serving(*, sent_bytes: int = 0, **settings: float) -> AsyncIterator[Served]:
+    """A server with these settings. If `sent_bytes` is not 0, the kernel takes only about so many bytes of an
+    answer."""
     config, metrics, echo = ListenConfig.model_validate(settings), Metrics(), Echo()
     server = BaseServer(config, metrics, Log(io.StringIO()))
     listener = bind("127.0.0.1", 0)
+    if sent_bytes:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, sent_bytes)
     http = uvicorn.Server(http_config(server, [echo]))
     running = asyncio.create_task(http.serve(sockets=[listener]))
     try:
@@ -200,10 +206,51 @@ async def test_the_rest_of_a_body_is_not_awaited_after_the_answer() -> None:
 
 async def test_an_answer_that_nobody_takes_is_dropped() -> None:
     async with serving(answer_seconds=0.3) as served, served.client() as client:
-        client.send("GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        client.send(GET_BIG)
         await until(lambda: served.metric("air_serve_connections_closed_total") == 1)
         await until(lambda: served.metric("air_serve_connections") == 0)
         assert len(await client.end()) < BIG
+
+
+async def test_an_answer_that_is_taken_too_slowly_is_dropped() -> None:
+    loop, taken = asyncio.get_running_loop(), 0
+    async with serving(answer_seconds=0.5, sent_bytes=8192) as served:
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+            client.setblocking(False)
+            await loop.sock_connect(client, ("127.0.0.1", served.port))
+            await loop.sock_sendall(client, GET_BIG.encode())
+            with contextlib.suppress(ConnectionError):
+                async with asyncio.timeout(60):
+                    while data := await loop.sock_recv(client, 2048):
+                        taken += len(data)
+                        await asyncio.sleep(0.05)  # 40 KiB/s
+        assert 0 < taken < BIG
+        assert served.metric("air_serve_connections_closed_total") == 1
+
+
+async def test_a_further_request_does_not_keep_an_answer_that_nobody_takes() -> None:
+    async with serving(answer_seconds=0.3) as served, served.client() as client:
+        client.send(2 * GET_BIG)
+        await until(lambda: served.metric("air_serve_connections_closed_total") == 1)
+        await until(lambda: served.metric("air_serve_answer_bytes") == 0)
+        assert len(await client.end()) < BIG
+
+
+async def test_answers_that_are_not_taken_have_a_maximum_size_together() -> None:
+    async with (
+        serving(max_bodies_mb=1) as served,
+        served.client() as first,
+        served.client() as second,
+    ):
+        first.send(GET_BIG)
+        await until(lambda: served.metric("air_serve_answer_bytes") > 2**20)
+        assert served.metric("air_serve_connections_closed_total") == 0
+        second.send(GET_BIG)
+        assert len(await first.end()) < BIG
+        status, text = await second.answer()
+        assert (status, len(text)) == (200, BIG)
+        await until(lambda: served.metric("air_serve_answer_bytes") == 0)
 
 
 async def test_an_idle_connection_makes_room_and_a_busy_one_does_not() -> None:

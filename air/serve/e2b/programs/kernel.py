@@ -3,8 +3,8 @@ the outputs of the executed code.
 
 Requests and answers are frames (see `programs.frames`). The request `execute` is answered when the code has
 ended; before that, each output is sent as a frame `{"run": id, "output": …}`. The request `interrupt`
-interrupts the running code, and `restart` restarts the kernel. The image needs `ipykernel`. No import of
-`air` except the modules beside this file.
+interrupts the code of one `execute` request, or drops it if it has not begun, and `restart` restarts the
+kernel. The image needs `ipykernel`. No import of `air` except the modules beside this file.
 """
 
 from __future__ import annotations
@@ -47,6 +47,10 @@ class Kernel:
         self.manager: Any = None
         self.client: Any = None
         self.lock = asyncio.Lock()
+        self.wanted: set[int] = set()
+        """The numbers of the runs (requests to execute code) that have not ended and are not interrupted."""
+        self.running: int | None = None
+        """The number of the run whose code the kernel executes."""
 
     async def start(self) -> None:
         self.manager = AsyncKernelManager(kernel_name="python3")
@@ -62,20 +66,31 @@ class Kernel:
             self.manager = None
 
     async def execute(self, header: dict[str, Any]) -> dict[str, Any]:
-        async with self.lock:
-            if self.manager is None:
-                await self.start()
-            env = header["env"]
-            if env:
-                await self.run(_setting(env), lambda output: None, silent=True)
-            try:
-                await self.run(
-                    header["source"], lambda output: say({"run": header["run"], "output": output})
-                )
-            finally:
-                if env and self.manager is not None:
-                    await self.run(_RESTORE, lambda output: None, silent=True)
+        run = header["run"]
+        self.wanted.add(run)
+        try:
+            async with self.lock:
+                if run in self.wanted:
+                    await self.execute_next(run, header["source"], header["env"])
+        finally:
+            self.wanted.discard(run)
         return {}
+
+    async def execute_next(self, number: int, source: str, env: dict[str, str]) -> None:
+        """Executes the code of the run `number` in the kernel, which must be idle or not started yet. Does
+        not execute it if the run is interrupted before its code begins."""
+        if self.manager is None:
+            await self.start()
+        if env:
+            await self.run(_setting(env), lambda output: None, silent=True)
+        try:
+            if number in self.wanted:
+                self.running = number
+                await self.run(source, lambda output: say({"run": number, "output": output}))
+        finally:
+            self.running = None
+            if env and self.manager is not None:
+                await self.run(_RESTORE, lambda output: None, silent=True)
 
     async def run(self, code: str, say: Any, silent: bool = False) -> None:
         """Executes `code` in the kernel, and calls `say` with each output, until the code has ended. With
@@ -96,6 +111,8 @@ class Kernel:
             if message["parent_header"].get("msg_id") != ident:
                 continue
             kind, content = message["msg_type"], message["content"]
+            if kind == "execute_input" and self.running not in (None, *self.wanted):
+                await self.manager.interrupt_kernel()  # an earlier signal would have had no effect
             if kind == "status" and content["execution_state"] == "idle":
                 return
             output = output_of(kind, content)
@@ -103,7 +120,9 @@ class Kernel:
                 say(output)
 
     async def interrupt(self, header: dict[str, Any]) -> dict[str, Any]:
-        if self.manager is not None and self.lock.locked():
+        run = header["run"]
+        self.wanted.discard(run)
+        if self.manager is not None and run == self.running:
             await self.manager.interrupt_kernel()
         return {}
 

@@ -38,6 +38,9 @@ _ALIASES = {
 }
 _LANGUAGES = {alias: name for name, aliases in _ALIASES.items() for alias in aliases.split()}
 _TOP_LEVEL = re.compile(r"(import|from|def|class|async def|@)\b|@")
+_QUERY = re.compile(r"^[^\S\n]*(?:select|with)\b[^;]*", re.M | re.I)
+"""Matches an SQL query, which begins on a line of its own. The spaces before it are those of this line alone:
+with `\\s*`, every line break in a row of them would be searched up to the end of the row."""
 
 
 @dataclass
@@ -96,8 +99,7 @@ def extract_heuristic_code(completion: str, language: str = "") -> list[CodeBloc
     if language == "python":
         return [CodeBlock(HEURISTIC, language, code) for code in _python(completion)]
     if language == "sql":
-        queries = re.findall(r"^\s*(?:select|with)\b[^;]*", completion, re.M | re.I)
-        return [CodeBlock(HEURISTIC, language, query) for query in queries]
+        return [CodeBlock(HEURISTIC, language, query) for query in _QUERY.findall(completion)]
     if language == "bash":
         return [CodeBlock(HEURISTIC, language, completion)]
     return []

@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 from e2b_code_interpreter import AsyncSandbox, Sandbox
 
-from tests.docker.serve.serving import serving
+from tests.docker.serve.serving import Served, serving
+from tests.until import until
 
 # Not marked `docker`: where Docker is required, this image is still not.
 pytestmark = [
@@ -19,13 +21,18 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def options() -> Iterator[dict[str, Any]]:
+def server() -> Iterator[Served]:
     from air.sandbox.docker import air_images
 
     if reason := air_images.why_not_ready("air-e2b"):
         pytest.skip(f"{reason}: air images build e2b")
     with serving("--max-boxes", "2", "--warm", "0") as server:
-        yield {"api_url": server.url, "sandbox_url": server.url, "api_key": "e2b_" + "0" * 40}
+        yield server
+
+
+@pytest.fixture(scope="module")
+def options(server: Served) -> dict[str, Any]:
+    return {"api_url": server.url, "sandbox_url": server.url, "api_key": "e2b_" + "0" * 40}
 
 
 @pytest.fixture(scope="module")
@@ -95,5 +102,52 @@ async def test_the_async_client_runs_cells_of_two_contexts_at_once(options: dict
         assert failed.error is not None
         assert failed.error.name == "ZeroDivisionError"
         assert "".join(streamed) == "out\n"
+    finally:
+        await sandbox.kill()
+
+
+WAITS = """
+import pathlib, time
+pathlib.Path('began').touch()
+while not pathlib.Path('go').exists(): time.sleep(0.05)
+time.sleep(5)  # the kernel's program learns in a few milliseconds who has left
+'kept'
+"""
+
+
+async def test_a_client_that_leaves_stops_its_own_code_alone(
+    server: Served, options: dict[str, Any]
+) -> None:
+    sandbox = await AsyncSandbox.create(timeout=600, **options)
+    headers = {"E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": "49999"}
+    headers |= {"X-Access-Token": str(sandbox._envd_access_token)}
+
+    def executions() -> int:
+        return sum(line.get("path") == "/execute" for line in server.log())
+
+    async def left(code: str, seconds: float) -> None:
+        """Runs code whose client leaves after so many seconds."""
+        before = executions()
+        async with httpx.AsyncClient(base_url=server.url, timeout=600) as client:
+            body = {"code": code}
+            async with client.stream("POST", "/execute", json=body, headers=headers) as answer:
+                assert answer.status_code == 200
+                await asyncio.sleep(seconds)
+        await until(lambda: executions() > before, every=0.1)
+
+    try:
+        first = asyncio.create_task(sandbox.run_code(WAITS, timeout=300))
+        while not await sandbox.files.exists("began"):  # noqa: ASYNC110 — a file has no event
+            await asyncio.sleep(0.1)
+        for seconds in (0.0, 0.1, 1.0):
+            await left("open('late', 'w').close()", seconds)
+        await sandbox.files.write("go", "")
+        result = await first
+        assert (result.error, result.text) == (None, "'kept'")
+        late = await sandbox.run_code("pathlib.Path('late').exists()")
+        assert late.text == "False"
+        for seconds in (0.0, 0.01, 1.0):  # perhaps before the code begins
+            await left("time.sleep(3600)", seconds)
+        assert (await sandbox.run_code("40 + 2", timeout=300)).text == "42"
     finally:
         await sandbox.kill()

@@ -51,6 +51,14 @@ for _ in range(2):  # the server takes the first one, and closes the other at on
 selector.select()
 """
 
+READS_LATER = """
+import os
+while not os.path.exists("go"):
+    time.sleep(0.01)
+while True:
+    send({"id": receive()["id"]})
+"""
+
 
 class TakenOver:
     """A box in which each helper program is this program instead. `commands` are those that run it. `opened`
@@ -68,6 +76,9 @@ class TakenOver:
             self.ended += 1
 
         return await self._box.forward(port, counted)
+
+    async def write(self, path: str, data: bytes) -> None:
+        await self._box.write(path, data)
 
     async def start(self, argv: list[str], **_: Any) -> RunningCommand:
         _python, _isolated, _code, _script, *arguments = argv
@@ -111,3 +122,31 @@ async def test_a_connection_ends_although_its_program_dies_before_it_answers() -
         await until(lambda: box.ended == 2)
         assert box.opened == 2
         await sandbox.stop_programs()
+
+
+async def test_a_request_that_is_given_up_halfway_leaves_no_half_of_it() -> None:
+    async with taken_over(READS_LATER) as (box, program):
+        given_up = asyncio.create_task(program.ask("execute", source="x" * (1 << 20)))
+        await until(lambda: box.commands)
+        for _ in range(200):  # the pipe to the program is full by then
+            await asyncio.sleep(0.01)
+        given_up.cancel()
+        await asyncio.wait([given_up])
+        dropped = asyncio.create_task(program.ask("never", source="x" * (1 << 20)))
+        await asyncio.sleep(0)
+        dropped.cancel()
+        waiting = asyncio.create_task(program.ask("stat"))
+        await box.write("go", b"")
+        assert (await asyncio.wait_for(waiting, 60))[0].keys() == {"id"}
+
+
+async def test_a_program_that_reads_nothing_can_be_closed_while_it_is_asked() -> None:
+    async with taken_over("time.sleep(600)") as (box, program):
+        asked = [
+            asyncio.create_task(program.ask("execute", source="x" * (1 << 20))) for _ in range(2)
+        ]
+        await until(lambda: box.commands)
+        await asyncio.wait_for(program.close(), 60)
+        results = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 60)
+        assert [type(result) for result in results] == [RpcError, RpcError]
+        assert len(box.commands) == 1

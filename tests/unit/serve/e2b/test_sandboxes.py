@@ -4,18 +4,24 @@ box, no snapshot, and no sandbox without a timeout. Process boxes stand in for c
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import time
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from starlette.applications import Starlette
 
+from air.aio import ClientLeft
 from air.errors import BoxCommandError, BoxDiedError, InfrastructureError
 from air.sandbox.contract.box import Box, BoxLimits, BoxSpec, Snapshot
 from air.sandbox.process.box import ProcessBox
 from air.sandbox.process.copy_snapshots import CopiedSnapshot
+from air.serve.e2b.control import Control
 from air.serve.e2b.errors import ApiError, SandboxGone
 from air.serve.e2b.helper_program import Program
 from air.serve.e2b.sandbox import Sandbox, SandboxSettings
@@ -98,6 +104,35 @@ async def test_a_sandbox_that_cannot_be_paused_at_its_timeout_is_ended() -> None
     sandboxes = _sandboxes(lender)
     await sandboxes.create(SandboxSettings("any", pause_at_end=True), 0)
     await until(lambda: not sandboxes.all() and not lender.lent)
+
+
+class LongFreezing(ProcessBox):
+    """A box that is frozen when `frozen` is done. Only the waiting task holds this future."""
+
+    frozen: weakref.ReferenceType[asyncio.Future[None]] | None = None
+
+    async def freeze(self) -> None:
+        future = asyncio.get_running_loop().create_future()
+        self.frozen = weakref.ref(future)
+        await future
+
+
+async def test_a_sandbox_is_paused_at_its_timeout_although_only_the_event_loop_knows_the_task() -> (
+    None
+):
+    sandboxes = _sandboxes(Lender(LongFreezing))
+    sandbox = await sandboxes.create(SandboxSettings("any", pause_at_end=True), 0)
+    box = sandbox.running_box
+    assert isinstance(box, LongFreezing)
+    await until(lambda: box.frozen)
+    gc.collect()
+    assert box.frozen is not None
+    future = box.frozen()
+    assert future is not None
+    future.set_result(None)
+    await until(lambda: not sandbox.lock.locked())
+    assert sandboxes.paused() == (1, 0)
+    await sandboxes.close()
 
 
 class Interrupting(CopiedSnapshot):
@@ -284,3 +319,94 @@ async def test_all_snapshots_are_deleted_although_one_cannot_be() -> None:
     before = KeptFiles.open
     await sandboxes.close()
     assert KeptFiles.open == before - 1
+
+
+async def test_a_box_that_ends_by_itself_goes_back_without_a_request() -> None:
+    lender, sandboxes, sandbox = await _created()
+    await sandboxes.pause(sandbox, memory=False)
+    assert await sandboxes.resume(sandbox)
+    for each in (sandbox, await sandboxes.create(SETTINGS, 3600)):
+        box = each.running_box
+        assert isinstance(box, ProcessBox)
+        assert box._process is not None
+        box._process.kill()
+    await until(lambda: lender.lent == 0)
+    assert sandboxes.all() == []
+
+
+class Visit:
+    """A request to E2B's control plane whose client leaves when `leave` is set."""
+
+    def __init__(self, sandboxes: Sandboxes, path: str, body: bytes) -> None:
+        control = Control(sandboxes, Processes(BoxLimits()), "")
+        self._app = Starlette(routes=control.routes())
+        self._scope = {
+            **{"type": "http", "method": "POST", "path": path, "raw_path": path.encode()},
+            **{"headers": [(b"host", b"localhost")], "query_string": b"", "http_version": "1.1"},
+        }
+        self._body: bytes | None = body
+        self.leave = asyncio.Event()
+
+    async def _receive(self) -> dict[str, Any]:
+        if self._body is not None:
+            body, self._body = self._body, None
+            return {"type": "http.request", "body": body, "more_body": False}
+        if not self.leave.is_set():
+            await self.leave.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Any) -> None:
+        pass
+
+    async def end(self) -> None:
+        """Sends the request, and waits until the server has ended it."""
+        with contextlib.suppress(ClientLeft):
+            await self._app(self._scope, self._receive, self._send)
+
+
+class LateLender(Lender):
+    """Lends a box when `go` is set. The client of `visit` leaves in the moment in which it gets its box."""
+
+    visit: Visit | None = None
+
+    def __init__(self) -> None:
+        super().__init__(ProcessBox)
+        self.go = asyncio.Event()
+
+    @asynccontextmanager
+    async def lend(self, spec: BoxSpec, *, within: float) -> AsyncIterator[Box]:
+        self.requests += 1
+        await self.go.wait()
+        async with super().lend(spec, within=within) as box:
+            if self.visit is not None:
+                self.visit.leave.set()
+            yield box
+
+
+async def test_a_client_that_leaves_while_it_waits_for_a_box_leaves_no_sandbox() -> None:
+    lender = LateLender()
+    sandboxes = _sandboxes(lender)
+    visit = Visit(sandboxes, "/sandboxes", b'{"templateID": "any", "timeout": 3600}')
+    running = asyncio.create_task(visit.end())
+    await until(lambda: lender.requests == 1)
+    visit.leave.set()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    lender.go.set()
+    await running
+    assert sandboxes.all() == []
+    await until(lambda: lender.lent == 0)
+
+
+@pytest.mark.parametrize("path", ["/sandboxes", "/sandboxes/{id}/fork"])
+async def test_a_client_that_leaves_as_it_gets_its_box_leaves_no_sandbox(path: str) -> None:
+    lender = LateLender()
+    lender.go.set()
+    sandboxes = _sandboxes(lender)
+    source = await sandboxes.create(SETTINGS, 3600)
+    body = b'{"timeout": 3600}' if "fork" in path else b'{"templateID": "any", "timeout": 3600}'
+    lender.visit = visit = Visit(sandboxes, path.format(id=source.id), body)
+    await visit.end()
+    assert sandboxes.all() == [source]
+    await sandboxes.close()
+    assert lender.lent == 0
