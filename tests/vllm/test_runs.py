@@ -33,8 +33,8 @@ from tests.e2e.train.test_train import rows
 pytestmark = pytest.mark.vllm
 
 WITH = ("--inference", "vllm")
-PATIENCE = 400.0
-"""Seconds for one start of vLLM on a busy machine."""
+PATIENCE = 1200.0
+"""Seconds for anything here: ten times what one start of vLLM took on a busy machine."""
 TOLERANCE = 1e-4
 """Largest difference in nats between vLLM's log-probability of a sampled token and the trainer's, both in
 float32; about 1e-6 was measured."""
@@ -251,7 +251,7 @@ def test_a_server_that_dies_is_started_again_once(
 ) -> None:
     process = started(start, tmp_path, small)
     server = api_server(tmp_path)
-    until(lambda: playing(tmp_path), process, 60)
+    until(lambda: playing(tmp_path), process, PATIENCE)
     os.kill(server, signal.SIGKILL)
     until(lambda: any(row["failed_episodes"] for row in done(tmp_path)), process, PATIENCE)
     (hit,) = [row for row in done(tmp_path) if row["failed_episodes"]]
@@ -269,7 +269,7 @@ def test_a_server_that_dies_is_started_again_once(
     assert not any(end["ok"] or end["reward"] is not None for end in failed)
     pids = descendants(process.pid)
     os.kill(api_server(tmp_path), signal.SIGKILL)
-    error = process.communicate(timeout=60)[1].strip()
+    error = process.communicate(timeout=PATIENCE)[1].strip()
     assert process.returncode == 1, error
     assert error.startswith("error: vLLM went away a second time: exit code 137")
     assert "vllm.log" in error
@@ -298,7 +298,7 @@ def test_sigkill_of_the_run_leaves_no_server(start: Start, small: Path, tmp_path
     assert list((tmp_path / "outputs" / "r").glob(".weights-*"))
     process.kill()
     process.communicate()
-    assert nothing_left(tmp_path, pids, 45)
+    assert nothing_left(tmp_path, pids, PATIENCE)
 
 
 def test_ctrl_c_while_it_starts_and_a_start_that_takes_too_long(
@@ -313,9 +313,13 @@ def test_ctrl_c_while_it_starts_and_a_start_that_takes_too_long(
     assert "Traceback" not in late.stderr
     assert nothing_left(tmp_path, [], 0)
     process = start(file)
-    until(lambda: any("vllm.entrypoints" in p for p in processes(tmp_path).values()), process, 60)
+    until(
+        lambda: any("vllm.entrypoints" in p for p in processes(tmp_path).values()),
+        process,
+        PATIENCE,
+    )
     process.send_signal(signal.SIGINT)
-    error = process.communicate(timeout=60)[1]
+    error = process.communicate(timeout=PATIENCE)[1]
     assert process.returncode == 130, error
     assert "Traceback" not in error
     assert nothing_left(tmp_path, [], 0)
