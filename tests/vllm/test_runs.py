@@ -1,5 +1,6 @@
-"""`rl --inference vllm` as a user runs it, with a real vLLM process: it trains, is started again once when
-it dies, and is gone when the run is, whatever ended the run. `make test-vllm`."""
+"""`rl --inference vllm` as a user runs it, with a real vLLM process: it trains, also an adapter and with
+overlap, is started again once when it dies, and is gone when the run is, whatever ended the run.
+`make test-vllm`."""
 
 from __future__ import annotations
 
@@ -13,21 +14,34 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
-from tests.e2e.commands.test_commands import command
+from air.train.model import policy as policies
+from air.train.model.logprobs import token_logprobs
+from air.train.model.policy import Policy
+from air.train.serving.vllm import die_with_parent
+from air.trajectories import trained_tokens
+from air.trajectories.trained_tokens import Conversation
+from tests.e2e.commands.test_commands import bad, command
 from tests.e2e.conftest import run_toml
+from tests.e2e.train.test_lora import LORA
+from tests.e2e.train.test_overlap import OVERLAP, check_overlap
 from tests.e2e.train.test_train import rows
 
 pytestmark = pytest.mark.vllm
 
 WITH = ("--inference", "vllm")
-PATIENCE = 400.0
-"""Seconds for one start of vLLM on a busy machine."""
+PATIENCE = 1200.0
+"""Seconds for anything here: ten times what one start of vLLM took on a busy machine."""
+TOLERANCE = 1e-4
+"""Largest difference in nats between vLLM's log-probability of a sampled token and the trainer's, both in
+float32; about 1e-6 was measured."""
 
 
 def processes(folder: Path) -> dict[int, str]:
-    """The processes whose command line names something below `folder`: vLLM's, its guard's, the run's."""
+    """The processes whose command line names something below `folder`: vLLM's, its parent's, the run's."""
     found = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -56,7 +70,7 @@ def api_server(folder: Path) -> int:
     (pid,) = [
         pid
         for pid, line in processes(folder).items()
-        if "vllm.entrypoints" in line and "guard.py" not in line
+        if "vllm.entrypoints" in line and die_with_parent.__file__ not in line
     ]
     return pid
 
@@ -137,12 +151,107 @@ def test_a_run_trains_through_vllm(small: Path, tmp_path: Path) -> None:
     assert nothing_left(tmp_path, [], 0)
 
 
+def test_each_version_of_an_adapter_is_served_under_its_own_name(
+    small: Path, tmp_path: Path
+) -> None:
+    file = run_toml(tmp_path, small, "subprocess", max_steps=3)
+    # An adapter changes little in its first steps, so this learning rate is high.
+    flags = (*WITH, *LORA, "--trainer.optim.lr", "5e-3")
+    ran = command("rl", f"@{file}", *flags, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    folder = tmp_path / "outputs" / "r"
+    assert [row["step"] for row in rows(tmp_path)] == [1, 2, 3]
+    for row in rows(tmp_path):
+        assert row["failed_episodes"] == 0
+        assert abs(row["mismatch_kl/all/mean"]) < 1e-6
+    assert all(row["train/updated"] for row in rows(tmp_path)[:2])
+    names = {step: {f"{small}:{step - 1}"} for step in (1, 2, 3)}
+    assert requested(folder) == names
+    assert (folder / "checkpoints" / "step_2" / "adapter_config.json").is_file()
+    check_versions(folder, small)
+    assert nothing_left(tmp_path, [], 0)
+
+
+def test_with_overlap_each_reply_has_the_version_that_sampled_it(
+    small: Path, tmp_path: Path
+) -> None:
+    file = run_toml(tmp_path, small, "subprocess", max_steps=3)
+    ran = command("rl", f"@{file}", *WITH, *OVERLAP, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    folder = tmp_path / "outputs" / "r"
+    check_overlap(folder)
+    assert any(row["off_policy/max"] for row in rows(tmp_path))
+    assert all(row["failed_episodes"] == 0 for row in rows(tmp_path))
+    check_versions(folder, small)
+    assert nothing_left(tmp_path, [], 0)
+
+
+def test_overlap_with_an_adapter_is_refused(small: Path, tmp_path: Path) -> None:
+    file = run_toml(tmp_path, small, "subprocess")
+    ran = command("rl", f"@{file}", *WITH, *OVERLAP, *LORA, cwd=tmp_path)
+    bad(ran, "orchestrator.max_off_policy_steps", "adapter", "set it to 0", '"transformers"')
+    assert nothing_left(tmp_path, [], 0)
+
+
+def requested(folder: Path) -> dict[int, set[str]]:
+    """The names of models that the episodes of each step asked vLLM for."""
+    steps = {one["episode"]: step for step, one in members(folder)}
+    found: dict[int, set[str]] = {}
+    for path in (folder / "trajectories" / "traces").glob("*.jsonl"):
+        (trace,) = json.loads(path.read_text())["traces"]
+        step = steps[trace["info"]["air"]["episode"]]
+        found.setdefault(step, set()).update(call["model"] for call in trace["calls"])
+    return found
+
+
+def members(folder: Path) -> list[tuple[int, dict[str, Any]]]:
+    """The episodes of a run in `groups.jsonl`, each with its step."""
+    groups = [json.loads(line) for line in (folder / "groups.jsonl").read_text().splitlines()]
+    return [(group["step"], one) for group in groups for one in group["episodes"]]
+
+
+def check_versions(folder: Path, start: Path) -> None:
+    """vLLM's log-probabilities of each reply are those of the weights that the run reports for it, and of no
+    other version. `start` has the weights before the first step."""
+    checkpoints = [folder / "checkpoints" / f"step_{step}" for step in (1, 2)]
+    versions = [policies.load(path) for path in (start, *checkpoints)]
+    reported = {one["episode"]: one["reply_versions"] for _, one in members(folder)}
+    others: dict[tuple[int, int], float] = {}
+    for step in trained_tokens.recorded_steps(folder):
+        tokens = trained_tokens.read(folder, step)
+        assert tokens is not None
+        for one in tokens.conversations:
+            apart = [differences(model, one, tokens.temperature) for model in versions]
+            for reply, version in enumerate(reported[one.episode]):
+                assert apart[version][reply] < TOLERANCE, (step, one.episode, reply, version)
+                for other in range(len(versions)):
+                    pair = (version, other)
+                    others[pair] = max(others.get(pair, 0.0), apart[other][reply])
+    print({pair: f"{apart:.1e}" for pair, apart in sorted(others.items())})
+    wrong = [apart for (version, other), apart in others.items() if version != other]
+    assert min(wrong) > 10 * TOLERANCE  # so a wrong version shows
+
+
+def differences(model: Policy, conversation: Conversation, temperature: float) -> list[float]:
+    """Per reply, the largest difference between the sampler's log-probabilities and this model's."""
+    ids = [message.token_ids for message in conversation.messages]
+    row = torch.from_numpy(np.concatenate(ids)).long()[None]
+    with torch.no_grad():
+        ours = token_logprobs(model.model, row, temperature)[0].numpy()
+    parts = np.split(ours, np.cumsum([len(one) for one in ids])[:-1])
+    return [
+        float(np.abs(part[message.sampled] - message.logprobs).max())
+        for part, message in zip(parts, conversation.messages, strict=True)
+        if message.paid is not None
+    ]
+
+
 def test_a_server_that_dies_is_started_again_once(
     start: Start, small: Path, tmp_path: Path
 ) -> None:
     process = started(start, tmp_path, small)
     server = api_server(tmp_path)
-    until(lambda: playing(tmp_path), process, 60)
+    until(lambda: playing(tmp_path), process, PATIENCE)
     os.kill(server, signal.SIGKILL)
     until(lambda: any(row["failed_episodes"] for row in done(tmp_path)), process, PATIENCE)
     (hit,) = [row for row in done(tmp_path) if row["failed_episodes"]]
@@ -160,7 +269,7 @@ def test_a_server_that_dies_is_started_again_once(
     assert not any(end["ok"] or end["reward"] is not None for end in failed)
     pids = descendants(process.pid)
     os.kill(api_server(tmp_path), signal.SIGKILL)
-    error = process.communicate(timeout=60)[1].strip()
+    error = process.communicate(timeout=PATIENCE)[1].strip()
     assert process.returncode == 1, error
     assert error.startswith("error: vLLM went away a second time: exit code 137")
     assert "vllm.log" in error
@@ -189,7 +298,7 @@ def test_sigkill_of_the_run_leaves_no_server(start: Start, small: Path, tmp_path
     assert list((tmp_path / "outputs" / "r").glob(".weights-*"))
     process.kill()
     process.communicate()
-    assert nothing_left(tmp_path, pids, 45)
+    assert nothing_left(tmp_path, pids, PATIENCE)
 
 
 def test_ctrl_c_while_it_starts_and_a_start_that_takes_too_long(
@@ -204,9 +313,13 @@ def test_ctrl_c_while_it_starts_and_a_start_that_takes_too_long(
     assert "Traceback" not in late.stderr
     assert nothing_left(tmp_path, [], 0)
     process = start(file)
-    until(lambda: any("vllm.entrypoints" in p for p in processes(tmp_path).values()), process, 60)
+    until(
+        lambda: any("vllm.entrypoints" in p for p in processes(tmp_path).values()),
+        process,
+        PATIENCE,
+    )
     process.send_signal(signal.SIGINT)
-    error = process.communicate(timeout=60)[1]
+    error = process.communicate(timeout=PATIENCE)[1]
     assert process.returncode == 130, error
     assert "Traceback" not in error
     assert nothing_left(tmp_path, [], 0)

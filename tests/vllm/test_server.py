@@ -26,13 +26,10 @@ from air.train.serving.vllm.server import VllmServer
 from air.train.tree.sample import Sample
 from tests.e2e.conftest import research
 from tests.e2e.train.test_train import check_tokens
-from tests.vllm.test_runs import api_server
+from tests.vllm.test_runs import TOLERANCE, api_server
 
 pytestmark = pytest.mark.vllm
 
-TOLERANCE = 1e-4
-"""Largest difference in nats between vLLM's log-probability of a sampled token and the trainer's, both in
-float32; about 1e-6 was measured."""
 TEMPERATURE = 0.8
 
 
@@ -42,13 +39,12 @@ def policy(small: Path) -> Policy:
     return policies.load(small)
 
 
-@pytest.fixture(scope="module")
-def server(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
+@pytest.fixture
+def server(policy: Policy, tmp_path: Path) -> Iterator[VllmServer]:
     installed = locate.find()
     assert installed is not None
     launch = Launch(installed, None, policy.name, 896, 16, torch.get_num_threads())
-    folder = tmp_path_factory.mktemp("vllm")
-    running = VllmServer(policy, launch, folder=folder, unhealthy_seconds=10.0)
+    running = VllmServer(policy, launch, folder=tmp_path, unhealthy_seconds=10.0)
     running.start()
     yield running
     running.stop()

@@ -150,12 +150,11 @@ class StepPlayer:
         versions. Needed if the server loaded new weights while the step's episodes were played."""
         versions: dict[int, int] = {}
         for trace in rollout.traces:
-            ends = {call.node: call.time.end for call in trace.calls if call.node is not None}
-            for number, node in enumerate(trace.nodes):
+            for node in trace.nodes:
                 if not (node.sampled and any(node.mask)):
                     continue
                 ids = [t for t, drawn in zip(node.token_ids, node.mask, strict=True) if drawn]
-                version = server.version_of(ids, node.logprobs, ends.get(number, 0.0))
+                version = server.version_of(ids, node.logprobs)
                 versions[id(node)] = self._versions.get(version, rollout.weights_version or 0)
         rollout.weights_version = min(versions.values(), default=rollout.weights_version)
         rollout.reply_versions = versions

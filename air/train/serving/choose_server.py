@@ -58,12 +58,9 @@ class Server(Protocol):
         version number. The weights at the start have version 0, so the first call returns 1. Requests that
         are already running finish with the old weights."""
 
-    def version_of(
-        self, token_ids: Sequence[int], logprobs: Sequence[float], ended: float
-    ) -> int | None:
+    def version_of(self, token_ids: Sequence[int], logprobs: Sequence[float]) -> int | None:
         """Returns the version number of the weights with which a reply was sampled, or None if it is not
-        known. Three arguments identify the reply: the ids of its tokens, their log-probabilities, and
-        `ended`, the time in seconds since 1970 at which the client had received the reply."""
+        known. The reply is recognised by the ids of its tokens and their log-probabilities."""
 
 
 @dataclass(frozen=True)

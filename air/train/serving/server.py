@@ -176,12 +176,10 @@ class InferenceServer:
                 self.policy.model.load_state_dict(state)
             return self._scheduler.next_version()
 
-    def version_of(
-        self, token_ids: Sequence[int], logprobs: Sequence[float], ended: float
-    ) -> int | None:
+    def version_of(self, token_ids: Sequence[int], logprobs: Sequence[float]) -> int | None:
         """Returns the version number of the weights that sampled a reply. The reply is recognised by the ids
         of its tokens and their log-probabilities. Returns None if neither of the last two versions sampled
-        such a reply. `ended` has no effect; only the interface `Server` demands it."""
+        such a reply."""
         return self._scheduler.version_of(token_ids, logprobs)
 
     def step_metrics(self) -> dict[str, float]:

@@ -16,6 +16,7 @@ from air.trajectories import load, trajectory_files
 from tests.e2e.commands.test_commands import command
 from tests.e2e.conftest import run_toml
 
+OVERLAP = ("--orchestrator.max-off-policy-steps", "1")
 SERVER = """
 import itertools, json, math, sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -77,10 +78,13 @@ harness.id = "air"
 
 def test_no_token_is_older_than_one_update(small: Path, tmp_path: Path) -> None:
     file = run_toml(tmp_path, small, "subprocess", max_steps=3)
-    flags = ["--orchestrator.max-off-policy-steps", "1"]
-    done = command("rl", f"@{file}", *flags, cwd=tmp_path)
+    done = command("rl", f"@{file}", *OVERLAP, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    folder = tmp_path / "outputs" / "r"
+    check_overlap(tmp_path / "outputs" / "r")
+
+
+def check_overlap(folder: Path) -> None:
+    """The three steps of a run overlapped, and no token is older than one update."""
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     groups = [json.loads(line) for line in (folder / "groups.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [1, 2, 3]

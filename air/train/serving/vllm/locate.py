@@ -16,6 +16,7 @@ from pathlib import Path
 
 from air import paths
 from air.errors import MissingError
+from air.train.serving.vllm.middleware import reply_versions
 
 PYTHON_ENV = "AIR_VLLM_PYTHON"
 _REMEDY = "name the python of an environment with vLLM; `make vllm` makes one"
@@ -127,6 +128,7 @@ class Launch:
             # Sampling settings come only from the request, not from the model's generation_config.json.
             *("--generation-config", "vllm"),
             "--disable-uvicorn-access-log",
+            *("--middleware", reply_versions.CLASS),
             *self._lora(),
             *self._sleep(),
             # In bfloat16, the importance ratios in the loss correct for differences by rounding.
@@ -146,16 +148,21 @@ class Launch:
             return []
         return ["--enable-sleep-mode", "--gpu-memory-utilization", f"{self.gpu_share:.3f}"]
 
-    def environment(self) -> dict[str, str]:
+    def environment(self, version: int = 0, replies: Path = Path(os.devnull)) -> dict[str, str]:
         """Returns the environment variables of the server's process: those of this process, plus the settings
-        that vLLM needs. Leaves out `PYTHONPATH`, `PYTHONHOME` and `VIRTUAL_ENV`, so that vLLM's interpreter
-        does not import packages of this process's interpreter."""
+        that vLLM and air's middleware in its server need. `version` is the version of the weights that the
+        server loads, and `replies` the file to which the middleware appends its records. Leaves out
+        `PYTHONHOME` and `VIRTUAL_ENV`, and replaces `PYTHONPATH`, so that vLLM's interpreter does not import
+        packages of this process's interpreter."""
         ours = {
             name: value
             for name, value in os.environ.items()
             if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
         }
         ours |= {
+            "PYTHONPATH": str(Path(reply_versions.__file__).parent),
+            reply_versions.VERSION_ENV: str(version),
+            reply_versions.REPLIES_ENV: str(replies.absolute()),
             "VLLM_SERVER_DEV_MODE": "1",  # opens /collective_rpc, through which weights are changed
             "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",  # opens /v1/load_lora_adapter
             "HF_HUB_OFFLINE": "1",  # the model is a local folder: no downloads

@@ -10,6 +10,9 @@ If the policy has a LoRA adapter, each version of the adapter is loaded under a 
 loaded again. If the trainer uses the same GPU, vLLM sleeps during training (`/sleep`, `/wake_up`): its
 weights are moved to the machine's main memory, and its key-value cache is discarded.
 
+vLLM does not report which version of the weights sampled a reply. A middleware of air's in vLLM's server
+records it (`middleware/reply_versions.py`).
+
 A server that ends, or does not answer `/health` for a minute, is restarted once, with the newest weights.
 Requests that were running then fail, and so do their episodes. After a second failure, `ready` raises an
 error.
@@ -26,7 +29,6 @@ import sys
 import tempfile
 import threading
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,6 +43,7 @@ from air.train.model import checkpoint
 from air.train.model.policy import Policy
 from air.train.serving.vllm import die_with_parent, start_check
 from air.train.serving.vllm.locate import Launch
+from air.train.serving.vllm.middleware.reply_versions import digest
 
 logger = logging.getLogger(__name__)
 
@@ -76,8 +79,11 @@ class VllmServer:
         self.policy, self.launch, self.port = policy, launch, port
         self.log = folder / "vllm.log"
         self.version = 0
-        self._resumed: list[float] = []
-        """The times (seconds since 1970) at which the versions 1, 2, … of the weights came into use."""
+        self._sampled_by: dict[str, int] = {}
+        """The version of the weights that sampled each reply of the last two versions, by the reply's
+        digest."""
+        self._replies_offset = 0
+        """The number of bytes of vLLM's records of replies that are already in `_sampled_by`."""
         self._folder, self._say = folder, say
         self._start_seconds, self._unhealthy_seconds = start_seconds, unhealthy_seconds
         self._lock = threading.Lock()  # after `stop` has held it, no process is started
@@ -188,8 +194,7 @@ class VllmServer:
             starts = self._starts
             try:
                 self._reload()
-                self._resumed[self.version - 1 :] = [time.time()]
-                self._ask("/resume")
+                self._ask(f"/resume?version={self.version}")
                 return self.version
             except httpx.HTTPStatusError as error:
                 text = " ".join(error.response.text.split())[:300]
@@ -200,14 +205,31 @@ class VllmServer:
             except httpx.TransportError as error:
                 self._await_restart(starts, error)
 
-    def version_of(
-        self, token_ids: Sequence[int], logprobs: Sequence[float], ended: float
-    ) -> int | None:
-        """Returns the version number of the weights that sampled a reply. vLLM does not report it, so it is
-        computed from `ended`, the time (seconds since 1970) at which the client had received the reply. This
-        is possible because no reply is sampled by two versions. The other arguments have no effect; the
-        interface `Server` demands them."""
-        return bisect_right(self._resumed, ended)
+    def version_of(self, token_ids: Sequence[int], logprobs: Sequence[float]) -> int | None:
+        """Returns the version number of the weights that sampled a reply. The reply is recognised by the ids
+        of its tokens and their log-probabilities. Returns None if neither of the last two versions sampled
+        such a reply. The middleware in vLLM's server records the versions (see `reply_versions`)."""
+        self._read_replies()
+        return self._sampled_by.get(digest(token_ids, logprobs))
+
+    def _read_replies(self) -> None:
+        """Reads the records that were appended since the last call. Forgets versions before the last two."""
+        if not self._replies.exists():  # no reply yet
+            return
+        with self._replies.open("rb") as file:
+            file.seek(self._replies_offset)
+            text = file.read()
+        complete = text[: text.rfind(b"\n") + 1]
+        self._replies_offset += len(complete)
+        pairs = [line.split() for line in complete.decode("ascii").splitlines()]
+        every = self._sampled_by | {key: int(version) for key, version in pairs}
+        self._sampled_by = {key: one for key, one in every.items() if one >= self.version - 1}
+
+    @property
+    def _replies(self) -> Path:
+        """The file with the middleware's records."""
+        assert self._weights is not None
+        return self._weights / "replies"
 
     def _reload(self) -> None:
         if self.policy.has_adapter:
@@ -265,7 +287,7 @@ class VllmServer:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=self.launch.environment(),
+                env=self.launch.environment(self.version, self._replies),
                 cwd=self._folder,
                 start_new_session=True,  # Ctrl-C in the terminal does not reach vLLM
             )

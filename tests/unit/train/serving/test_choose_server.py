@@ -166,7 +166,8 @@ def test_devices_differ_in_flags_and_environment(monkeypatch: pytest.MonkeyPatch
     assert cuda.environment()["CUDA_VISIBLE_DEVICES"] == "GPU-aaaa"
     for one in (cpu, cuda):
         assert one.environment()["VLLM_SERVER_DEV_MODE"] == "1"
-        assert "PYTHONPATH" not in one.environment()
+        path = one.environment()["PYTHONPATH"]
+        assert [file.name for file in Path(path).glob("[!_]*.py")] == ["reply_versions.py"]
 
 
 @pytest.mark.parametrize(

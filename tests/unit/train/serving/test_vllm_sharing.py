@@ -20,6 +20,8 @@ from air.train.config.model_options import LoRAConfig
 from air.train.model import policy
 from air.train.model.policy import Policy
 from air.train.serving.vllm.locate import Launch, Vllm
+from air.train.serving.vllm.middleware import reply_versions
+from air.train.serving.vllm.middleware.reply_versions import digest
 from air.train.serving.vllm.server import VllmServer
 
 SERVER = """
@@ -107,7 +109,8 @@ class Started:
     def requests(self) -> list[tuple[str, Any]]:
         lines = (self.folder / "requests.jsonl").read_text().splitlines()
         pairs = [tuple(json.loads(line)) for line in lines]
-        return [one for one in pairs if one[0] not in ("/inference/v1/generate", "/resume")]
+        hidden = ("/inference/v1/generate", "/resume")
+        return [one for one in pairs if not one[0].startswith(hidden)]
 
 
 @pytest.fixture
@@ -139,6 +142,34 @@ def test_each_version_of_an_adapter_has_a_name_of_its_own(
     ]
     assert [body["lora_name"] for _, body in (loaded, again, removed)] == ["m:0", "m:1", "m:0"]
     assert loaded[1]["lora_path"] != again[1]["lora_path"]
+
+
+def test_the_version_of_a_reply_is_read_from_the_middlewares_records(
+    uniform: Path, tmp_path: Path, vllm: Vllm, starts: list[Started]
+) -> None:
+    launch = Launch(vllm, None, "m", 256, 8, 1)
+    started = Started(policy.load(uniform), launch, tmp_path / "run")
+    starts.append(started)
+    assert started.command[started.command.index("--middleware") + 1] == reply_versions.CLASS
+    server = started.server
+    assert server.version_of([5], [-1.5]) is None
+    (folder,) = started.folder.glob(".weights-*")
+    first, second = (f"{digest([n], [-1.5])} {n - 5}\n" for n in (5, 6))
+    with (folder / "replies").open("a") as file:
+        file.write(first + second[:20])
+        file.flush()
+        assert (server.version_of([5], [-1.5]), server.version_of([6], [-1.5])) == (0, None)
+        file.write(second[20:])
+    assert (server.version_of([5], [-1.5]), server.version_of([6], [-1.5])) == (0, 1)
+    assert [server.update_weights(), server.update_weights()] == [1, 2]
+    assert (server.version_of([5], [-1.5]), server.version_of([6], [-1.5])) == (None, 1)
+    everything = (started.folder / "requests.jsonl").read_text()
+    assert [f"/resume?version={n}" in everything for n in (0, 1, 2, 3)] == [
+        False,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_vllm_sleeps_while_weights_are_trained_on_its_gpu(

@@ -1,0 +1,1 @@
+"""Holds the module that vLLM's server imports as middleware. This folder is vLLM's `PYTHONPATH`."""
