@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -48,20 +49,40 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "opt": {**_SIZES, "ffn_dim": 48, "word_embed_proj_dim": 32},
 }
 """Settings of each family's config, by model type and perhaps a note. Windows are shorter than prompts."""
+CHANGED_LOGITS: dict[str, dict[str, Any]] = {
+    "cohere": {**_SIZES, "logit_scale": 0.25},
+    "granite scaled": {**_SIZES, "logits_scaling": 4.0, "embedding_multiplier": 2.0},
+    "gemma2 capped": {**FAMILIES["gemma2"], "final_logit_softcapping": 2.0},
+}
+"""Further models, which scale or cap their logits."""
+ONLY_EAGER = {"gemma2", "gptj", "codegen"}
+"""The model types that have no `sdpa` attention, or cap its scores."""
 
 
-def model(family: str, attention: str = "sdpa") -> Any:
-    """A model of this family. Its weights are large, so that predictions depend on what is attended to."""
+def pairs(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Every family of `names` with each attention implementation that it has."""
+    return [
+        (name, attention)
+        for name in names
+        for attention in ("sdpa", "eager")
+        if attention == "eager" or name.split()[0] not in ONLY_EAGER
+    ]
+
+
+def model(family: str, attention: str = "sdpa", *, spread: float = 0.3) -> Any:
+    """A model of this family. Its weights, whose standard deviation is `spread`, are large, so that
+    predictions depend on what is attended to."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = AutoConfig.for_model(family.split()[0], **FAMILIES[family])
+    settings = {**FAMILIES, **CHANGED_LOGITS}[family]
+    config = AutoConfig.for_model(family.split()[0], **settings)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         built: Any = AutoModelForCausalLM.from_config(config, attn_implementation=attention)
         with torch.no_grad():
             for weights in built.parameters():
                 if weights.ndim > 1:
-                    weights.normal_(0, 0.3)
+                    weights.normal_(0, spread)
     return built.eval()
 
 

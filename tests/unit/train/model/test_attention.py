@@ -14,14 +14,7 @@ from air.train.serving.sampler import SamplingParams
 from tests.unit.train import families
 from tests.unit.train.conftest import generate
 
-BOTH = ("sdpa", "eager")
-ONLY_EAGER = {"gemma2", "gptj", "codegen"}
-MODELS = [
-    (family, attention)
-    for family in families.FAMILIES
-    for attention in BOTH
-    if attention == "eager" or family not in ONLY_EAGER
-]
+MODELS = families.pairs(families.FAMILIES)
 
 
 @pytest.mark.parametrize(("family", "attention"), MODELS)
