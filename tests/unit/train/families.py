@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from air.train.model.policy import Policy
 
@@ -84,6 +85,51 @@ def model(family: str, attention: str = "sdpa", *, spread: float = 0.3) -> Any:
                 if weights.ndim > 1:
                     weights.normal_(0, spread)
     return built.eval()
+
+
+class Float64Norm(torch.nn.Module):
+    """An RMS norm that computes in float64. Those of transformers compute in float32, whatever they get."""
+
+    def __init__(self, norm: Any) -> None:
+        super().__init__()
+        self._epsilon = getattr(norm, "variance_epsilon", None) or norm.eps
+        self._added = float(type(norm).__name__.startswith("Gemma"))  # they multiply by 1 + weight
+        self.weight = norm.weight
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        scale = (hidden.square().mean(-1, keepdim=True) + self._epsilon).rsqrt()
+        return hidden * scale * (self.weight + self._added)
+
+
+def to_float64(model: Any) -> Any:
+    """Converts a model to float64, its norms included."""
+    model.double()
+    for parent in list(model.modules()):
+        for name, part in list(parent.named_children()):
+            if type(part).__name__.endswith("RMSNorm"):
+                setattr(parent, name, Float64Norm(part))
+    return model
+
+
+EXACT = {torch.float32: 1e-5, torch.float64: 1e-9}
+"""The largest difference, in nats, of equal log-probabilities that are computed in different orders. At least
+ten times what was measured."""
+FLOAT64 = [*[pair for pair in pairs(FAMILIES) if pair[1] == "sdpa"], ("gpt2", "eager")]
+"""The families that can compute in float64. The other eager attentions have a softmax in float32."""
+PRECISE = [
+    (family, attention, dtype)
+    for dtype, those in ((torch.float32, pairs(FAMILIES)), (torch.float64, FLOAT64))
+    for family, attention in those
+]
+"""The families, attentions and types for which `EXACT` holds with the policies of `precise`."""
+
+
+def precise(family: str, attention: str, dtype: torch.dtype) -> Policy:
+    """A policy whose rounding is far below `EXACT`: one of float64, or one of float32 with small weights, so
+    that the logits are small. There a wrong token still moves log-probabilities by more than `EXACT`."""
+    if dtype == torch.float64:
+        return Policy(to_float64(model(family, attention)), NoPadding(), family)
+    return Policy(model(family, attention, spread=0.05), NoPadding(), family)
 
 
 class NoPadding:
