@@ -97,6 +97,8 @@ class ResourceOpener:
         Closing `stack` stops the servers and environments and releases the GPUs. Raises UsageError if the
         model, a GPU, vLLM or a port cannot be used."""
         stack.enter_context(determinism.deterministic(self.config.embedded.deterministic))
+        if note := self.config.staleness_note:
+            self.say(note)
         choice = await asyncio.to_thread(self._choose)
         stack.callback(choice.release)
         self.say(str(choice))
