@@ -1,8 +1,9 @@
 """Tests whether every algorithm learns a small game without boxes: `make learning ARGS=--algorithms`.
 
 For each algorithm and seed, the same untrained policy is trained on `learning_game.py` twice: with the
-algorithm's rewards, and as a control. The control's rewards are shuffled within each group; for `opd`, which
-uses no rewards, the control has an untrained teacher. Sampler, algorithms, value model, teacher, greedy
+algorithm's rewards, and as a control. The control's rewards are shuffled within each group; for `opd` and
+`sft`, which use no rewards, the control has an untrained teacher. The teacher of `sft` plays the training's
+episodes, behind air's inference server. Sampler, algorithms, value model, teacher, greedy
 episodes, losses and trainer are those of a normal run. Before and after, all 64 games are played four times
 each.
 
@@ -22,12 +23,14 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import learning_game as game
 import torch
+from renderers import DefaultRendererConfig
 
 from air import train
 from air.train.config.run_config import RunConfig
@@ -35,12 +38,15 @@ from air.train.loop import further_models
 from air.train.loop.samples import samples
 from air.train.loop.trainer import Trainer
 from air.train.model import policy as policies
+from air.train.serving.server import InferenceServer
 
 GROUPS, GROUP_SIZE, STEPS = 8, 8, 40
 EVALUATED = 4
 """The number of times that each game is played before training, and again after it."""
 TEACHER = "grpo"
-"""The algorithm whose trained policy of the same seed is the teacher of `opd`."""
+"""The algorithm whose trained policy of the same seed is the teacher of the algorithms in `TAUGHT`."""
+TAUGHT = ("opd", "sft")
+"""The algorithms that learn from a teacher, not from rewards."""
 ARMS = ("trained", "control")
 FASTER_VALUES = {"value_model": {"optim": {"lr": 3e-3}, "warmup_steps": 5}}
 ALGORITHMS: dict[str, dict[str, Any]] = {
@@ -56,6 +62,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "gae": {"trainer": {"loss": {"type": "ppo_clip"}}, "embedded": FASTER_VALUES},
     "remax": {},
     "opd": {},
+    "sft": {},
 }
 """The settings of each tried algorithm. In a key, the part before the first comma is the algorithm's name."""
 
@@ -72,8 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", choices=list(ALGORITHMS), default=list(ALGORITHMS))
     parser.add_argument("--out", type=Path, default=Path("outputs/algorithms"))
     args = parser.parse_args(arguments)
-    if TEACHER not in args.only and "opd" in args.only:
-        parser.error(f"opd learns from what {TEACHER} has trained: name both under --only")
+    if TEACHER not in args.only and (taught := [one for one in TAUGHT if one in args.only]):
+        parser.error(f"{taught[0]} learns from what {TEACHER} has trained: name both under --only")
     torch.set_num_threads(1)  # small matrices gain nothing from threads
     args.out.mkdir(parents=True, exist_ok=True)
     file = args.out / "results.json"
@@ -99,11 +106,14 @@ def key(result: Result) -> tuple[str, str, int, int]:
     return result["algorithm"], result["arm"], result["seed"], result["steps"]
 
 
-def run_config(name: str, model: Path, teacher: Path, steps: int) -> RunConfig:
-    """Returns the settings of a training, as a run file would state them."""
+def run_config(name: str, model: Path, teacher: Path, steps: int, url: str = "") -> RunConfig:
+    """Returns the settings of a training, as a run file would state them. For `sft`, `url` is the address of
+    the server on which the teacher plays."""
     algo: dict[str, Any] = {"type": name.partition(",")[0]}
     if name == "opd":
         algo["teacher"] = {"name": str(teacher)}
+    if name == "sft":
+        algo["sampling"] = {"source": {"name": str(teacher), "base_url": url}}
     settings = {
         "max_steps": steps,
         "seq_len": game.CONTEXT,
@@ -132,10 +142,12 @@ def one_run(name: str, arm: str, seed: int, steps: int, out: Path) -> Result:
             game.build(start, 1000 * n + seed)
     control = arm == "control"
     teacher = starts[1] if control else folder / "teacher"
-    config = run_config(name, starts[0], teacher, steps)
     policy = policies.load(starts[0])
     before = evaluate(policy, seed)
-    rewards, mismatch = trained(policy, config, seed, shuffled=control and name != "opd")
+    with serving(teacher, needed=name == "sft") as url:
+        config = run_config(name, starts[0], teacher, steps, url)
+        shuffled = control and name not in TAUGHT
+        rewards, mismatch = trained(policy, config, seed, shuffled=shuffled)
     if name == TEACHER and not control:
         policy.save(folder / "teacher")
     result = {
@@ -151,19 +163,35 @@ def one_run(name: str, arm: str, seed: int, steps: int, out: Path) -> Result:
     return result
 
 
+@contextmanager
+def serving(teacher: Path, *, needed: bool) -> Iterator[str]:
+    """Context manager: inside the block, air's inference server samples from the model in the folder
+    `teacher`. Yields the server's address; without a server, if it is not needed, an empty text."""
+    if not needed:
+        yield ""
+        return
+    policy = policies.load(teacher)
+    policy.renderer_config = DefaultRendererConfig()  # the game's words have no tokens of a chat
+    with InferenceServer(policy, name=str(teacher), max_batch=GROUPS * GROUP_SIZE) as server:
+        yield f"{server.url}/v1"
+
+
 def trained(
     policy: policies.Policy, config: RunConfig, seed: int, *, shuffled: bool
 ) -> tuple[list[float], float]:
-    """Trains `policy` in place. Returns the mean reward of each step, and the largest `mismatch_kl` of any
-    step: the divergence between the sampler's and the trainer's probabilities."""
+    """Trains `policy` in place. Returns the mean reward of each step (for `sft`: the teacher's), and the
+    largest `mismatch_kl` of any step: the divergence between the sampler's and the trainer's
+    probabilities."""
     algorithm = config.algorithm()
     models = further_models.load(algorithm.needs, config, policy, print)
-    trainer = Trainer(policy, config.trainer.optim, loss=config.trainer.loss)
+    trainer = Trainer(policy, config.trainer.optim, loss=config.loss)
+    source = config.sampling_source
+    player = policy if source is None else game.of_server(str(source.base_url))
     rewards, mismatch = [], 0.0
     for step in range(1, config.max_steps + 1):
         rng = random.Random(f"{seed} {step}")
         games = [rng.choice(game.EVERY_GAME) for _ in range(GROUPS)]
-        groups = game.play(policy, games, GROUP_SIZE, f"{seed} {step}", greedy=models.greedy)
+        groups = game.play(player, games, GROUP_SIZE, f"{seed} {step}", greedy=models.greedy)
         scored = models.score(groups)
         batch = samples(
             groups,

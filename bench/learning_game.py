@@ -6,18 +6,20 @@ answer must match the present sign, the second the previous sign (in the first t
 right answer earns 1/6, so an episode earns 0 to 1, turn by turn. A random policy earns 1/14, because it draws
 from 14 tokens. The signs do not depend on the replies.
 
-Only boxes and HTTP are missing: replies come from air's sampler, and episodes are verifiers' traces, in which
-rewards are stored as air's environment stores them.
+Only boxes are missing. Replies come from air's sampler or, if a teacher plays, from air's inference server.
+Episodes are verifiers' traces, in which rewards are stored as air's environment stores them.
 """
 
 from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import torch
 import verifiers.v1 as vf
 
@@ -33,6 +35,9 @@ WORTH = 1 / (TURNS * REPLY_TOKENS)
 """The reward of one right answer."""
 EVERY_GAME = tuple(itertools.product(range(len(SIGNS)), repeat=TURNS))
 """All possible games: all sequences of signs."""
+
+_AT_ONCE = 64
+"""The largest number of requests that are open at the same time."""
 
 Game = Sequence[int]
 """One game: the number of the sign in each turn."""
@@ -84,28 +89,71 @@ def build(folder: Path, seed: int) -> Path:
     return folder
 
 
+Replies = Callable[[Sequence[list[int]], Sequence[SamplingParams]], Sequence[Row]]
+"""A function that samples one reply to each prompt, with the sampling parameters of the same index. Returns
+the requests with their replies."""
+
+
+def of_policy(policy: Policy) -> Replies:
+    """Returns a function that samples replies from `policy` in this process."""
+
+    def replies(prompts: Sequence[list[int]], params: Sequence[SamplingParams]) -> Sequence[Row]:
+        sampler = Sampler(policy, max_batch=len(prompts), max_model_len=CONTEXT)
+        rows = [Row(list(one), of) for one, of in zip(prompts, params, strict=True)]
+        sampler.add(rows)
+        while sampler.rows:
+            sampler.step()
+        return rows
+
+    return replies
+
+
+def of_server(url: str) -> Replies:
+    """Returns a function that samples replies from the model on the inference server at `url`, which ends
+    with `/v1`. There, unlike in `of_policy`, the token `<end>` ends a reply."""
+    path = f"{url.removesuffix('/v1')}/inference/v1/generate"
+
+    def reply(http: httpx.Client, prompt: list[int], params: SamplingParams) -> Row:
+        fields = {"temperature": params.temperature, "max_tokens": params.max_tokens}
+        body = {"token_ids": prompt, "sampling_params": {**fields, "seed": params.seed}}
+        answer = http.post(path, json=body).raise_for_status()
+        choice = answer.json()["choices"][0]
+        row = Row(list(prompt), params, choice["token_ids"])
+        row.logprobs = [entry["logprob"] for entry in choice["logprobs"]["content"]]
+        return row
+
+    def replies(prompts: Sequence[list[int]], params: Sequence[SamplingParams]) -> Sequence[Row]:
+        with httpx.Client(timeout=600) as http, ThreadPoolExecutor(_AT_ONCE) as pool:
+            return list(pool.map(lambda one: reply(http, *one), zip(prompts, params, strict=True)))
+
+    return replies
+
+
 def play(
-    policy: Policy, games: Sequence[Game], group_size: int, seed: str, *, greedy: bool = False
+    policy: Policy | Replies,
+    games: Sequence[Game],
+    group_size: int,
+    seed: str,
+    *,
+    greedy: bool = False,
 ) -> list[Group]:
-    """Plays each game `group_size` times at temperature 1 and, if `greedy`, once more at temperature 0. Equal
-    policies, games and seeds give equal episodes."""
+    """Plays each game `group_size` times at temperature 1 and, if `greedy`, once more at temperature 0. The
+    player is a policy, or a function that samples replies. Equal players, games and seeds give equal
+    episodes."""
     rng = random.Random(seed)
     size = group_size + greedy
     seats = [(game, n == group_size) for game in games for n in range(size)]
-    sampler = Sampler(policy, max_batch=len(seats), max_model_len=CONTEXT)
+    sampled = of_policy(policy) if isinstance(policy, Policy) else policy
     params = [
         SamplingParams(0.0 if at_zero else 1.0, max_tokens=REPLY_TOKENS, seed=rng.randrange(2**32))
         for _, at_zero in seats
     ]
     tokens: list[list[int]] = [[] for _ in seats]
-    replies: list[list[Row]] = []
+    replies: list[Sequence[Row]] = []
     for turn in range(TURNS):
         for (game, _), so_far in zip(seats, tokens, strict=True):
             so_far.append(WORDS.index(SIGNS[game[turn]]))
-        rows = [Row(list(one), of) for one, of in zip(tokens, params, strict=True)]
-        sampler.add(rows)
-        while sampler.rows:
-            sampler.step()
+        rows = sampled(tokens, params)
         for so_far, row in zip(tokens, rows, strict=True):
             so_far += row.token_ids
         replies.append(rows)

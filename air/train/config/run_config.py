@@ -417,6 +417,18 @@ class RunConfig(BaseConfig):
         return self.orchestrator.max_off_policy_steps > 0
 
     @property
+    def staleness_note(self) -> str:
+        """A line that tells the user that a larger `max_off_policy_steps` than 1 changes nothing; empty if
+        the setting is at most 1."""
+        steps = self.orchestrator.max_off_policy_steps
+        if steps <= 1:
+            return ""
+        return (
+            f"orchestrator.max_off_policy_steps = {steps} has the same effect as 1: in the embedded engine, "
+            "a token is at most one update old when it is trained"
+        )
+
+    @property
     def seeds_requests(self) -> bool:
         """Whether requests for replies to the inference server carry seeds. Requests to vLLM carry none,
         because vLLM would draw the same numbers in every turn of an episode. Call this only after

@@ -97,6 +97,8 @@ class ResourceOpener:
         Closing `stack` stops the servers and environments and releases the GPUs. Raises UsageError if the
         model, a GPU, vLLM or a port cannot be used."""
         stack.enter_context(determinism.deterministic(self.config.embedded.deterministic))
+        if note := self.config.staleness_note:
+            self.say(note)
         choice = await asyncio.to_thread(self._choose)
         stack.callback(choice.release)
         self.say(str(choice))
@@ -139,7 +141,7 @@ class ResourceOpener:
             self.config.embedded,
             # This name is the same before and after a resume; the checkpoint's name would not be.
             name=_expanded(self.config.model.name),
-            max_model_len=self._context_tokens(model),
+            max_model_len=_context_tokens(self.config, model),
             folder=self.folder,
             say=self.say,
             gpu_share=share,
@@ -229,7 +231,7 @@ class ResourceOpener:
             attention=embedded.attention,
             lora=self.config.trainer.model.lora,
         )
-        check_length(model.model.config, model.name, self._context_tokens(model), "seq_len")
+        check_length(model.model.config, model.name, _context_tokens(self.config, model), "seq_len")
         return model, further_models.load(self.needs, self.config, model, self.say, self._stopping)
 
     def _shared_gpu_problem(
@@ -249,29 +251,13 @@ class ResourceOpener:
         return ""
 
     def _memory(self, model: Policy, models: FurtherModels, choice: Choice) -> memory.Memory:
-        embedded = self.config.embedded
-        at_once = min(embedded.max_batch, self.config.orchestrator.batch_size)
-        return memory.estimate(
-            model.model,
-            self.config.trainer.optim,
-            micro_batch_tokens=embedded.micro_batch_tokens,
-            seq_len=self._context_tokens(model),
-            max_batch=0 if choice.vllm else at_once,
-            batch_size=self.config.orchestrator.batch_size,
-            prefix_cache=self._prefix_cache_bytes(model),
-            weight_copies=copied_bytes(model.model),
-            gradient_checkpointing=embedded.gradient_checkpointing,
+        return memory_of_run(
+            self.config,
+            model,
+            samples_here=choice.vllm is None,
             other_models=models.loaded_bytes() + models.training_bytes(),
             divergence="divergence" in self.needs,
         )
-
-    def _prefix_cache_bytes(self, model: Policy) -> int:
-        embedded = self.config.embedded
-        if embedded.deterministic:
-            return 0
-        if embedded.prefix_cache_mb is None:
-            return default_limit(model.device)
-        return int(embedded.prefix_cache_mb * 2**20)
 
     def _check_memory(
         self, model: Policy, models: FurtherModels, choice: Choice, place: Device
@@ -337,13 +323,49 @@ class ResourceOpener:
         env = with_defaults(
             env,
             model,
-            max_context_tokens=self._context_tokens(model),
+            max_context_tokens=_context_tokens(self.config, model),
             record_dir=record_dir,
         )
         return source.model_copy(update={"env": env})
 
-    def _context_tokens(self, model: Policy) -> int:
-        return min(self.config.seq_len, model.max_length)
+
+def memory_of_run(
+    config: RunConfig,
+    model: Policy,
+    *,
+    samples_here: bool = True,
+    other_models: int = 0,
+    divergence: bool = False,
+) -> memory.Memory:
+    """Returns the estimated memory of a run with the settings `config` that trains `model`. `samples_here`
+    says whether this process samples the replies. `other_models` is the memory in bytes of further models,
+    and `divergence` says whether the KL divergence over the whole vocabulary is computed."""
+    embedded, batch_size = config.embedded, config.orchestrator.batch_size
+    return memory.estimate(
+        model.model,
+        config.trainer.optim,
+        micro_batch_tokens=embedded.micro_batch_tokens,
+        seq_len=_context_tokens(config, model),
+        max_batch=min(embedded.max_batch, batch_size) if samples_here else 0,
+        batch_size=batch_size,
+        prefix_cache=_prefix_cache_bytes(config, model),
+        weight_copies=copied_bytes(model.model),
+        gradient_checkpointing=embedded.gradient_checkpointing,
+        other_models=other_models,
+        divergence=divergence,
+    )
+
+
+def _prefix_cache_bytes(config: RunConfig, model: Policy) -> int:
+    if config.embedded.deterministic:
+        return 0
+    if config.embedded.prefix_cache_mb is None:
+        return default_limit(model.device)
+    return int(config.embedded.prefix_cache_mb * 2**20)
+
+
+def _context_tokens(config: RunConfig, model: Policy) -> int:
+    return min(config.seq_len, model.max_length)
 
 
 def _shared(place: Device, choice: Choice) -> bool:

@@ -23,6 +23,11 @@ CHUNK_LOGITS = 2**24
 MiB."""
 
 
+def at_least_float32(values: Tensor) -> Tensor:
+    """Converts values of a lower precision to float32. Returns float32 and float64 values unchanged."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
 def hidden_states(
     model: Any,
     input_ids: Tensor,
@@ -84,9 +89,9 @@ def chosen_logprobs(
 
     `hidden` [R, hidden] has the hidden state of each prediction, and `temperature` [R] divides its logits.
     `token_ids` [N] are the tokens, and `rows` [N] has the index of the prediction for each token, in
-    ascending order. The softmax is computed in float32. The entropy has a gradient only with
-    `entropy_gradient`. At most `chunk_logits` logits (but at least one row) are computed at once. The
-    backward pass computes the logits again, unless all fit into one chunk.
+    ascending order. The softmax is computed in float32, or in float64 for float64 logits. The entropy has a
+    gradient only with `entropy_gradient`. At most `chunk_logits` logits (but at least one row) are computed
+    at once. The backward pass computes the logits again, unless all fit into one chunk.
     """
     head = _head(_without_adapters(model))
     size = max(1, chunk_logits // int(model.config.get_text_config().vocab_size))
@@ -234,7 +239,7 @@ class _Statistics(torch.autograd.Function):
 
 
 def _log_softmax(logits: Tensor, temperature: Tensor) -> Tensor:
-    scaled = logits.float()
+    scaled = at_least_float32(logits)
     if bool((temperature != 1).any()):
         scaled = scaled / temperature[:, None]
     return scaled.log_softmax(-1)

@@ -24,6 +24,9 @@ from air.train.model import adapters, attention_mask_check
 from air.train.model.attention import check_supported
 from air.train.model.tokenizer import END_OF_TEXT, IM_END, build_tokenizer
 
+_ALIGNMENT = 64
+"""The addresses of memory that torch allocates are multiples of this number of bytes."""
+
 
 @dataclass
 class Policy:
@@ -214,8 +217,18 @@ def load(
     elif lora is not None:
         adapters.add(model, lora, name)
     model.to(torch.device(device)).eval()
+    _align(model)
     attention_mask_check.check(model, name)
     return Policy(model, tokenizer, name)
+
+
+def _align(model: Any) -> None:
+    """Moves weights to addresses at which torch allocates memory. The address of a weight that was read from
+    a file depends on its place in the file, and the rounding of matrix products depends on the address.
+    Without this function, a resumed run would round differently from a run that was never stopped."""
+    for weights in model.parameters():
+        if weights.data_ptr() % _ALIGNMENT:
+            weights.data = weights.data.clone()
 
 
 def merged(adapter: str | Path, dtype: str = "float32") -> Policy:

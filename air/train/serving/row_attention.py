@@ -4,7 +4,7 @@ same beginning share one copy.
 A row is a running request. Rows that begin with the same tokens share one copy of the keys and values of
 these tokens: one matrix product computes the attention scores of all these rows with the copy. A second
 product computes the scores with each row's own tokens. Both products fill columns of one matrix of scores, so
-the softmax, in float32, is the same as in ordinary attention.
+the softmax, in float32 (for float64 models in float64), is the same as in ordinary attention.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from air.train.model.logprobs import at_least_float32
 from air.train.serving.kv_cache import RowCache
 
 _SHAPE = {torch.Tensor.dim, torch.Tensor.size}
@@ -100,7 +101,8 @@ def _attention(mask: RowMask, query: Tensor, scale: float | None) -> Tensor:
     `heads` is then the number of key-value heads."""
     cache = mask.cache
     rows, kv_heads, dim = len(query), cache.kv_heads, query.shape[-1]
-    queries = query.reshape(rows, kv_heads, -1, dim).float() * (scale or dim**-0.5)
+    queries = query.reshape(rows, kv_heads, -1, dim)
+    queries = at_least_float32(queries) * (scale or dim**-0.5)
     result = attend(cache, queries, mask.bias)
     return result.to(query.dtype).reshape(*query.shape[:-1], result.shape[-1])
 
@@ -109,10 +111,10 @@ def attend(cache: RowCache, queries: Tensor, bias: Tensor) -> Tensor:
     """Returns the attention output of `queries` over the keys and values that `cache` has for its current
     layer. The output has the shape of `queries`.
 
-    `queries` is [rows, kv_heads, n, head_dim], in float32 and already multiplied by the scale of attention. A
-    row is a running request. Its n queries for a key-value head are those of all query heads that share this
-    head, one for each of these heads and new tokens. `bias` [rows, 1, tokens, columns] is added to the
-    scores; a column is a place for a token in the cache.
+    `queries` is [rows, kv_heads, n, head_dim], in float32 or float64, already multiplied by the scale of
+    attention. A row is a running request. Its n queries for a key-value head are those of all query heads
+    that share this head, one for each of these heads and new tokens. `bias` [rows, 1, tokens, columns] is
+    added to the scores; a column is a place for a token in the cache.
     """
     own_keys, own_values = cache.own()
     rows, kv_heads, count, _ = queries.shape
@@ -121,19 +123,20 @@ def attend(cache: RowCache, queries: Tensor, bias: Tensor) -> Tensor:
     scores = queries.new_empty((rows, kv_heads, count, columns))
     if not cache.is_covered:
         scores[..., :first] = 0  # The bias hides what no part writes; unset memory could be NaN.
-    own = torch.bmm(queries.flatten(0, 1), own_keys.flatten(0, 1).float().mT)
+    own = torch.bmm(queries.flatten(0, 1), at_least_float32(own_keys.flatten(0, 1)).mT)
     scores[..., first:] = own.view(rows, kv_heads, count, -1)
     parts = cache.parts()
     for part in parts:
-        keys = part.keys(cache.layer).float()
+        keys = at_least_float32(part.keys(cache.layer))
         of_part = slice(part.start, part.stop)
         scores[part.rows, :, :, of_part] = _for_all(queries[part.rows], keys.mT)
     scores.view(rows, kv_heads, -1, bias.shape[2], columns).add_(bias[:, :, None])
     weights = scores.softmax(-1)
     of_own = weights[..., first:].flatten(0, 1)
-    result = torch.bmm(of_own, own_values.flatten(0, 1).float()).view(rows, kv_heads, count, -1)
+    own = torch.bmm(of_own, at_least_float32(own_values.flatten(0, 1)))
+    result = own.view(rows, kv_heads, count, -1)
     for part in parts:
-        values = part.values(cache.layer).float()
+        values = at_least_float32(part.values(cache.layer))
         used = weights[part.rows, :, :, part.start : part.stop]
         result[part.rows] += _for_all(used, values)
     return result

@@ -31,6 +31,7 @@ from torch import Tensor
 
 from air.train.model.attention import attention_mask
 from air.train.model.heap import trim_heap
+from air.train.model.logprobs import at_least_float32
 from air.train.model.policy import Policy
 from air.train.serving.kv_cache import RowCache
 from air.train.serving.llama_decoder import LlamaDecoder
@@ -383,7 +384,7 @@ def sample(
     log-probabilities of these tokens in nats."""
     device = logits.device
     divisor = torch.tensor([p.temperature or 1.0 for p in params], device=device)
-    logprobs = _cut(logits.float() / divisor[:, None], params).log_softmax(-1)
+    logprobs = _cut(at_least_float32(logits) / divisor[:, None], params).log_softmax(-1)
     # The sum is in double precision; single precision would lose unlikely tokens of large vocabularies.
     cumulative = _cumulative(logprobs.exp(), torch.double)
     aim = torch.tensor(uniforms, dtype=torch.double, device=device)[:, None] * cumulative[:, -1:]

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 import air
+from air.train.loop.further_models import conversations
+from air.train.model.logprobs import token_logprobs
+from air.train.serving.sampler import SamplingParams
 
 
 @pytest.fixture
@@ -48,6 +53,38 @@ def test_a_step_of_each_kind_runs(program: ModuleType, tmp_path: Path, name: str
     rewards, mismatch = program.trained(policy, config, 0, shuffled=False)
     assert len(rewards) == 1
     assert 0 <= mismatch < 1e-8
+
+
+def test_supervised_training_learns_a_teachers_tokens(program: ModuleType, tmp_path: Path) -> None:
+    """The teacher plays behind a server; its tokens become more likely under the policy."""
+    folder, other = (program.game.build(tmp_path / str(n), seed=n) for n in (0, 1))
+    policy, teacher = program.policies.load(folder), program.policies.load(other)
+    with torch.no_grad():  # so that the teacher prefers some tokens
+        teacher.model.get_input_embeddings().weight.mul_(20)
+    teacher.save(other)
+    prompts, params = [[n] for n in range(2, 14)], SamplingParams(max_tokens=2, seed=7)
+    with program.serving(other, needed=True) as url:
+        player = program.game.of_server(url)
+        sampled = player(prompts, [params] * 12)
+        groups = program.game.play(player, program.game.EVERY_GAME[:8], 2, "seed")
+        before = likelihood(policy, groups)
+        config = program.run_config("sft", folder, other, 3, url)
+        rewards, _ = program.trained(policy, config, 0, shuffled=False)
+    ends = replace(params, stop_token_ids=frozenset({1}))
+    here = program.game.of_policy(teacher)(prompts, [ends] * 12)
+    assert [row.token_ids for row in sampled] == [row.token_ids for row in here]
+    assert len(rewards) == 3
+    assert likelihood(policy, groups) > before + 0.05
+
+
+def likelihood(policy: Any, groups: list[Any]) -> float:
+    """The mean log-probability, in nats, of the sampled tokens of these episodes under the policy."""
+    found: list[float] = []
+    for sample in conversations(groups, 1.0):
+        with torch.no_grad():
+            logprobs = token_logprobs(policy.model, torch.tensor([sample.token_ids]))[0]
+        found += logprobs[torch.tensor(sample.mask)].tolist()
+    return sum(found) / len(found)
 
 
 def result(seed: int, end: float, arm: str) -> dict[str, Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from air.train.model.policy import Policy
 
@@ -48,21 +50,86 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "opt": {**_SIZES, "ffn_dim": 48, "word_embed_proj_dim": 32},
 }
 """Settings of each family's config, by model type and perhaps a note. Windows are shorter than prompts."""
+CHANGED_LOGITS: dict[str, dict[str, Any]] = {
+    "cohere": {**_SIZES, "logit_scale": 0.25},
+    "granite scaled": {**_SIZES, "logits_scaling": 4.0, "embedding_multiplier": 2.0},
+    "gemma2 capped": {**FAMILIES["gemma2"], "final_logit_softcapping": 2.0},
+}
+"""Further models, which scale or cap their logits."""
+ONLY_EAGER = {"gemma2", "gptj", "codegen"}
+"""The model types that have no `sdpa` attention, or cap its scores."""
 
 
-def model(family: str, attention: str = "sdpa") -> Any:
-    """A model of this family. Its weights are large, so that predictions depend on what is attended to."""
+def pairs(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Every family of `names` with each attention implementation that it has."""
+    return [
+        (name, attention)
+        for name in names
+        for attention in ("sdpa", "eager")
+        if attention == "eager" or name.split()[0] not in ONLY_EAGER
+    ]
+
+
+def model(family: str, attention: str = "sdpa", *, spread: float = 0.3) -> Any:
+    """A model of this family. Its weights, whose standard deviation is `spread`, are large, so that
+    predictions depend on what is attended to."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = AutoConfig.for_model(family.split()[0], **FAMILIES[family])
+    settings = {**FAMILIES, **CHANGED_LOGITS}[family]
+    config = AutoConfig.for_model(family.split()[0], **settings)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         built: Any = AutoModelForCausalLM.from_config(config, attn_implementation=attention)
         with torch.no_grad():
             for weights in built.parameters():
                 if weights.ndim > 1:
-                    weights.normal_(0, 0.3)
+                    weights.normal_(0, spread)
     return built.eval()
+
+
+class Float64Norm(torch.nn.Module):
+    """An RMS norm that computes in float64. Those of transformers compute in float32, whatever they get."""
+
+    def __init__(self, norm: Any) -> None:
+        super().__init__()
+        self._epsilon = getattr(norm, "variance_epsilon", None) or norm.eps
+        self._added = float(type(norm).__name__.startswith("Gemma"))  # they multiply by 1 + weight
+        self.weight = norm.weight
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        scale = (hidden.square().mean(-1, keepdim=True) + self._epsilon).rsqrt()
+        return hidden * scale * (self.weight + self._added)
+
+
+def to_float64(model: Any) -> Any:
+    """Converts a model to float64, its norms included."""
+    model.double()
+    for parent in list(model.modules()):
+        for name, part in list(parent.named_children()):
+            if type(part).__name__.endswith("RMSNorm"):
+                setattr(parent, name, Float64Norm(part))
+    return model
+
+
+EXACT = {torch.float32: 1e-5, torch.float64: 1e-9}
+"""The largest difference, in nats, of equal log-probabilities that are computed in different orders. At least
+ten times what was measured."""
+FLOAT64 = [*[pair for pair in pairs(FAMILIES) if pair[1] == "sdpa"], ("gpt2", "eager")]
+"""The families that can compute in float64. The other eager attentions have a softmax in float32."""
+PRECISE = [
+    (family, attention, dtype)
+    for dtype, those in ((torch.float32, pairs(FAMILIES)), (torch.float64, FLOAT64))
+    for family, attention in those
+]
+"""The families, attentions and types for which `EXACT` holds with the policies of `precise`."""
+
+
+def precise(family: str, attention: str, dtype: torch.dtype) -> Policy:
+    """A policy whose rounding is far below `EXACT`: one of float64, or one of float32 with small weights, so
+    that the logits are small. There a wrong token still moves log-probabilities by more than `EXACT`."""
+    if dtype == torch.float64:
+        return Policy(to_float64(model(family, attention)), NoPadding(), family)
+    return Policy(model(family, attention, spread=0.05), NoPadding(), family)
 
 
 class NoPadding:

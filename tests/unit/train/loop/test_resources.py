@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -65,3 +67,28 @@ def test_models_beside_the_policy_are_counted(small: Policy, folder: Path) -> No
     weights = sum(p.numel() * p.element_size() for p in small.model.parameters())
     assert (models.loaded_bytes(), models.training_bytes()) == (weights, 0)
     assert opener("auto")._memory(small, models, choice()).other_models == weights
+
+
+@pytest.mark.parametrize("overlap", [0, 1, 3])
+def test_a_staleness_above_one_is_said_to_change_nothing(tmp_path: Path, overlap: int) -> None:
+    settings = {
+        "model": {"name": str(tmp_path / "absent")},
+        "embedded": {"device": "cpu", "inference": "transformers", "threads": 1},
+        "orchestrator": {"max_off_policy_steps": overlap},
+    }
+    said: list[str] = []
+    config = load("configs/quickstart.toml", settings)
+    opening = ResourceOpener(config, frozenset(), None, None, said.append)
+
+    async def start() -> None:
+        async with AsyncExitStack() as stack:
+            await opening.open(stack)
+
+    with pytest.raises(UsageError, match="absent"):  # the model is loaded after the note
+        asyncio.run(start())
+    notes = [line for line in said if "max_off_policy_steps" in line]
+    assert len(notes) == (overlap > 1)
+    if notes:
+        assert notes == said[:1]
+        assert "max_off_policy_steps = 3 has the same effect as 1" in notes[0]
+        assert "\n" not in notes[0]

@@ -33,6 +33,16 @@ def trained(folder: Path, steps: int = 5, **settings: object) -> Policy:
     return learner
 
 
+def test_weights_lie_at_aligned_addresses_wherever_they_come_from(
+    folder: Path, tmp_path: Path
+) -> None:
+    """Rounding depends on addresses, so a resumed run needs those of a new one."""
+    fresh = policy.load(folder, lora=LORA)
+    fresh.save(tmp_path / "adapter")
+    for one in (fresh, policy.load(tmp_path / "adapter", lora=LORA), policy.load(folder)):
+        assert {weights.data_ptr() % 64 for weights in one.model.parameters()} == {0}
+
+
 def test_a_new_adapter_changes_nothing_and_training_changes_only_it(
     folder: Path, small: Policy
 ) -> None:

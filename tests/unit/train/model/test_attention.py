@@ -14,20 +14,15 @@ from air.train.serving.sampler import SamplingParams
 from tests.unit.train import families
 from tests.unit.train.conftest import generate
 
-BOTH = ("sdpa", "eager")
-ONLY_EAGER = {"gemma2", "gptj", "codegen"}
-MODELS = [
-    (family, attention)
-    for family in families.FAMILIES
-    for attention in BOTH
-    if attention == "eager" or family not in ONLY_EAGER
-]
+MODELS = families.pairs(families.FAMILIES)
 
 
-@pytest.mark.parametrize(("family", "attention"), MODELS)
-def test_the_sampler_agrees_with_the_trainer(family: str, attention: str) -> None:
+@pytest.mark.parametrize(("family", "attention", "dtype"), families.PRECISE)
+def test_the_sampler_agrees_with_the_trainer(
+    family: str, attention: str, dtype: torch.dtype
+) -> None:
     # Prompts of unlike lengths in fewer rows than requests: rows end, and others take their place.
-    policy = families.policy(family, attention)
+    policy = families.precise(family, attention, dtype)
     draw = random.Random(3)
     prompts = [[draw.randrange(3, families.VOCAB) for _ in range(n)] for n in (3, 17, 9, 24, 5)]
     params = [SamplingParams(max_tokens=4 + 5 * n, seed=n) for n in range(len(prompts))]
@@ -36,8 +31,8 @@ def test_the_sampler_agrees_with_the_trainer(family: str, attention: str) -> Non
         with torch.no_grad():
             ids = torch.tensor([prompt + reply.token_ids])
             expected = token_logprobs(policy.model, ids)[0, len(prompt) :]
-        # Float32 rounding of log-probabilities of up to -20 nats.
-        assert torch.tensor(reply.logprobs) == pytest.approx(expected, abs=1e-5, rel=2e-6)
+        difference = torch.tensor(reply.logprobs, dtype=dtype) - expected
+        assert difference.abs().max() <= families.EXACT[dtype]
 
 
 @pytest.mark.parametrize(("family", "attention"), MODELS)
