@@ -20,7 +20,7 @@ from python_multipart.multipart import parse_options_header
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 
 from air.errors import AirError, BoxDiedError
 from air.serve.e2b.envd import connect_protocol
@@ -104,26 +104,27 @@ async def _download(sandbox: Sandbox, request: Request) -> Response:
         headers["Content-Length"] = str(size)
     pieces = _pieces(sandbox, program, handle, size)
     kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
-    return StreamingResponse(pieces, media_type=kind, headers=headers)
+    return connect_protocol.ClosingResponse(
+        pieces,
+        lambda: sandbox.spawn(_closed(program, handle)),
+        media_type=kind,
+        headers=headers,
+    )
 
 
 async def _pieces(
     sandbox: Sandbox, program: Program, handle: int, size: int
 ) -> AsyncIterator[bytes]:
     """Yields the bytes of an open file in the sandbox: exactly `size` bytes, or up to the end of the file if
-    `size` is negative. Then closes the file. `handle` is the file's number in air's helper program, which
-    opened it."""
-    try:
-        async with sandbox.use():
-            while size:
-                _, data = await program.ask("piece", handle=handle)
-                if not data:
-                    break
-                data = data[:size] if size > 0 else data
-                size -= len(data) if size > 0 else 0
-                yield data
-    finally:
-        sandbox.spawn(_closed(program, handle))
+    `size` is negative. `handle` is the file's number in air's helper program, which opened it."""
+    async with sandbox.use():
+        while size:
+            _, data = await program.ask("piece", handle=handle)
+            if not data:
+                break
+            data = data[:size] if size > 0 else data
+            size -= len(data) if size > 0 else 0
+            yield data
 
 
 async def _closed(program: Program, handle: int) -> None:
