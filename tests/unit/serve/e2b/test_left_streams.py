@@ -48,14 +48,15 @@ async def opened() -> AsyncIterator[Sandbox]:
 
 
 async def left(sandbox: Sandbox, call: Call, scope: dict[str, Any], body: bytes = b"") -> None:
-    """Makes a call whose client has left when the answer begins, and waits for the cleanup."""
+    """Makes a call whose client reads nothing, and leaves before its connection takes the first byte of the
+    answer. Waits for the cleanup."""
     messages: list[Message] = [{"type": "http.request", "body": body}]
 
     async def receive() -> Message:
         return messages.pop() if messages else {"type": "http.disconnect"}
 
     async def send(_: Message) -> None:
-        pass
+        await asyncio.Event().wait()
 
     scope = {"type": "http", "asgi": {"spec_version": "2.3"}, **scope}
     response = await call(sandbox, Request(scope, receive))
@@ -74,11 +75,14 @@ async def test_a_watch_whose_client_left_before_its_start_is_dropped() -> None:
 
 
 async def test_a_watch_with_a_wrong_time_limit_is_not_begun() -> None:
-    body = connect_protocol.frame({"path": "/"})
-    headers = [*HEADERS, (b"connect-timeout-ms", b"soon")]
+    scope = {"type": "http", "headers": [*HEADERS, (b"connect-timeout-ms", b"soon")]}
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": connect_protocol.frame({"path": "/"})}
+
     async with opened() as sandbox:
-        scope = {"method": "POST", "path": "/", "headers": headers}
-        await left(sandbox, filesystem.watch_folder, scope, body)
+        refused = await filesystem.watch_folder(sandbox, Request(scope, receive))
+        assert b"Connect-Timeout-Ms" in refused.body
         for _ in range(MOST_WATCHERS):
             await watchers_of(sandbox).add("root", {"path": "/"})
 
