@@ -179,7 +179,7 @@ class _Guard:
         try:
             refusal = self._refusal(scope)
             await (refusal or self._app_for(scope))(scope, body or receive, sent)
-        except ClientLeft:
+        except (ClientLeft, ClientDisconnect):
             status = _CLIENT_CLOSED
         except BodyRefused as error:
             await _refused(error.status, error.text)(scope, receive, sent)

@@ -88,9 +88,13 @@ async def call_message(request: Request) -> Message:
 
 def decoded(body: bytes) -> Message:
     """Parses one JSON message of the Connect protocol (an empty `body` counts as `{}`). Raises RpcError if
-    `body` is not a JSON object."""
+    `body` is not a JSON object, or if a response or a helper program could not repeat a part of it: Python
+    reads the number NaN and halves of surrogate pairs, and nests more deeply than it writes."""
     try:
         message = json_lines.decode(body or b"{}")
+        json.dumps(message, allow_nan=False, ensure_ascii=False).encode()
+    except RecursionError:
+        raise RpcError("invalid_argument", "a message is nested too deeply") from None
     except ValueError as error:
         raise RpcError("invalid_argument", f"a message is not JSON: {error}") from None
     if not isinstance(message, dict):

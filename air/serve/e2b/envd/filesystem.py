@@ -170,9 +170,9 @@ class Watchers:
         is none."""
         connect_protocol.refuse_unknown(message, "watcherId", "watcher_id")
         ident = message.get("watcherId") or message.get("watcher_id")
-        if ident not in self.polled:
+        if not isinstance(ident, str) or ident not in self.polled:
             raise RpcError("not_found", f"watcher with id {ident} not found")
-        return self._watchers[self.polled[str(ident)]]
+        return self._watchers[self.polled[ident]]
 
     async def drop(self, number: int) -> None:
         """Stops the watcher with this number: the folder is not watched any more."""

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Message
 
 from air.sandbox import open_box
@@ -60,6 +60,7 @@ async def left(sandbox: Sandbox, call: Call, scope: dict[str, Any], body: bytes 
 
     scope = {"type": "http", "asgi": {"spec_version": "2.3"}, **scope}
     response = await call(sandbox, Request(scope, receive))
+    assert isinstance(response, StreamingResponse)  # not a refusal
     await response(scope, receive, send)
     while sandbox.tasks:
         await next(iter(sandbox.tasks))
