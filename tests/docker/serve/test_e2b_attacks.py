@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import re
 from collections.abc import Iterator
@@ -306,6 +307,23 @@ async def test_a_client_that_leaves_in_its_body_is_no_fault_of_the_server(
 
     await until(statuses, every=0.05)
     assert statuses() == {499}
+
+
+def test_compressed_uploads_are_whole_or_refused(
+    client: httpx.Client, pair: tuple[Sandbox, Sandbox]
+) -> None:
+    own = {"E2b-Sandbox-Id": pair[0].sandbox_id, "X-Access-Token": token(pair[0])}
+    own |= {"Content-Type": "application/octet-stream", "Content-Encoding": "gzip"}
+    first, second = gzip.compress(bytes(3 << 20)), gzip.compress(b"second")
+
+    def sent(content: bytes) -> int:
+        params = {"path": "zipped"}
+        return client.post("/files", params=params, content=content, headers=own).status_code
+
+    assert sent(first + second) == 200
+    assert pair[0].files.read("zipped", format="bytes") == bytes(3 << 20) + b"second"
+    for cut in (first[:-1], first[: len(first) // 2], first + second[:-1], first + b"x", b""):
+        assert sent(cut) == 400
 
 
 def test_bodies_without_a_length_are_bounded(

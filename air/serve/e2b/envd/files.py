@@ -202,22 +202,27 @@ async def _at_most(size: int, request: Request) -> AsyncGenerator[bytes, None]:
 
 async def _body(request: Request) -> AsyncGenerator[bytes, None]:
     """Yields the pieces of the request's body, decompressed if the header `Content-Encoding` is `gzip`.
-    Raises ApiError for other encodings, or if the body is not valid gzip."""
+    Raises ApiError for other encodings, or if the body is not complete and valid gzip."""
     encoding = request.headers.get("content-encoding", "identity")
     if encoding not in ("identity", "gzip"):
         raise ApiError(400, f"Content-Encoding: {encoding!r} is not served: use gzip or none")
-    inflate = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
+    if encoding == "identity":
+        async for data in request.stream():
+            yield data
+        return
+    inflate = zlib.decompressobj(wbits=31)
     try:
         async for data in request.stream():
-            while data and inflate is not None:
+            while data:
+                if inflate.eof:  # gzip files may be joined to one
+                    inflate = zlib.decompressobj(wbits=31)
                 yield inflate.decompress(data, PIECE)
-                data = inflate.unconsumed_tail
-            if data:
-                yield data
-        if inflate is not None:
-            yield inflate.flush()
+                data = inflate.unconsumed_tail or inflate.unused_data
+        yield inflate.flush()
     except zlib.error as error:
         raise ApiError(400, f"the body is not gzip: {error}") from None
+    if not inflate.eof:
+        raise ApiError(400, "the body is not gzip: its end is missing")
 
 
 async def _write(
