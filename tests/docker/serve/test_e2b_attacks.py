@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -324,6 +324,44 @@ def test_compressed_uploads_are_whole_or_refused(
     assert pair[0].files.read("zipped", format="bytes") == bytes(3 << 20) + b"second"
     for cut in (first[:-1], first[: len(first) // 2], first + second[:-1], first + b"x", b""):
         assert sent(cut) == 400
+
+
+async def test_a_form_is_written_while_it_arrives(
+    server: Served, pair: tuple[Sandbox, Sandbox]
+) -> None:
+    """Nothing of it lies on the server's machine."""
+    own = {"E2b-Sandbox-Id": pair[0].sandbox_id, "X-Access-Token": token(pair[0])}
+    own |= {"Content-Type": "multipart/form-data; boundary=END"}
+    disposition = 'Content-Disposition: form-data; name="{}"; filename="{}"\r\n\r\n'
+    opened = [
+        disposition.format(*pair).encode() for pair in (("file", "1"), ("x", "2"), ("file", "3"))
+    ]
+    lines, url = b"\r\n" * 50_000, f"{server.url}/files?path=1"
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b"--END\r\n" + opened[0] + bytes(3 << 20)
+        await until(lambda: len(httpx.get(url, headers=own).content) >= 2 << 20, every=0.05)
+        yield b"\r\n--END\r\n" + opened[1] + b"skipped\r\n--END\r\n" + opened[2]
+        yield lines + b"\r\n--END--\r\n"
+
+    async with httpx.AsyncClient(base_url=server.url, timeout=600) as client:
+        answer = await client.post("/files", content=body(), headers=own)
+        assert [each["path"] for each in answer.json()] == ["/home/user/1", "/home/user/3"]
+        assert len(pair[0].files.read("1", format="bytes")) == 3 << 20
+        assert pair[0].files.read("3", format="bytes") == lines
+        assert not pair[0].files.exists("2")
+        first = b"--END\r\n" + opened[0] + b"1"
+        second = b"\r\n--END\r\n" + opened[2]
+        for path, content in (
+            ("", first),
+            ("", b"no form"),
+            ("one", first + second + b"\r\n--END--\r\n"),
+            ("one", b"--END--\r\n"),
+        ):
+            answer = await client.post(
+                "/files", params={"path": path}, content=content, headers=own
+            )
+            assert (answer.status_code, answer.json()["code"]) == (400, 400), content
 
 
 def test_bodies_without_a_length_are_bounded(
