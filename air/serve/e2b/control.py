@@ -109,8 +109,7 @@ class Control:
     async def connect(self, request: Request) -> Response:
         body = await request_bodies.body_of(request, request_bodies.Connect)
         sandbox = self._sandbox(request)
-        if not body.memory:
-            raise request_bodies.unserved("memory: false")
+        body.refuse_unserved(sandbox)
         seconds = request_bodies.checked_timeout(body.timeout)
         resumed = await self._sandboxes.connect(sandbox, seconds)
         return JSONResponse(
@@ -120,12 +119,14 @@ class Control:
     async def resume(self, request: Request) -> Response:
         body = await request_bodies.body_of(request, request_bodies.Connect)
         sandbox = self._sandbox(request)
+        body.refuse_unserved(sandbox)
         if not await self._sandboxes.connect(sandbox, request_bodies.checked_timeout(body.timeout)):
             raise ApiError(409, f"sandbox {sandbox.id} is already running")
         return JSONResponse(sandbox.created(self._domain(request)), status_code=201)
 
     async def pause(self, request: Request) -> Response:
         body = await request_bodies.body_of(request, request_bodies.Pause)
+        body.refuse_unserved()
         await self._sandboxes.pause(self._sandbox(request), memory=body.memory)
         return Response(status_code=204)
 
@@ -146,6 +147,7 @@ class Control:
 
     async def snapshot(self, request: Request) -> Response:
         body = await request_bodies.body_of(request, request_bodies.NewSnapshot)
+        body.refuse_unserved()
         kept = await self._sandboxes.snapshot(self._sandbox(request), body.name)
         return JSONResponse(kept.body, status_code=201)
 

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -146,7 +147,15 @@ def application(server: BaseServer, protocols: Sequence[Protocol]) -> Starlette:
         assert isinstance(error, BodyRefused)
         return _refused(error.status, error.text)
 
-    app = Starlette(routes=routes, exception_handlers={BodyRefused: not_read})
+    async def not_served(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        text = f"air does not serve {request.method} {request.url.path}"
+        response = _refused(error.status_code, text)
+        response.headers.update(error.headers or {})  # the methods that a path has
+        return response
+
+    handlers = {BodyRefused: not_read, HTTPException: not_served}
+    app = Starlette(routes=routes, exception_handlers=handlers)
     app.add_middleware(_Guard, server=server, protocols=protocols)
     return app
 
