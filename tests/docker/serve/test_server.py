@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -150,6 +152,29 @@ def test_a_runtime_that_the_engine_lacks_is_one_clear_line() -> None:
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert "AIR_OCI_RUNTIME: the container engine has no runtime 'air-no-such'" in line
+
+
+def test_ctrl_c_ends_running_and_paused_sandboxes_and_deletes_snapshots(tmp_path: Path) -> None:
+    run = f"serve-e2b-{os.getpid()}"
+    flags = ("--warm", "0", "--max-boxes", "3", "--disk-mb", "16", "--image", "air-base")
+    with serving(*flags, AIR_RUN=run, TMPDIR=str(tmp_path)) as served:
+
+        def post(path: str, **body: Any) -> dict[str, Any]:
+            answer = httpx.post(f"{served.url}{path}", json=body, timeout=120)
+            assert answer.is_success, answer.text
+            return dict(answer.json()) if answer.content else {}
+
+        names = ("running", "frozen", "stored")
+        ids = {each: post("/v2/sandboxes", templateID="air-base")["sandboxID"] for each in names}
+        post(f"/sandboxes/{ids['frozen']}/pause")
+        post(f"/sandboxes/{ids['running']}/snapshots")
+        before = set(tmp_path.rglob("*"))
+        post(f"/sandboxes/{ids['stored']}/pause", memory=False)
+        assert set(tmp_path.rglob("*")) > before > set()
+        assert len(boxes_of(run)) == 2
+        assert served.stop(signal.SIGINT) == 0
+        assert boxes_of(run) == []
+        assert list(tmp_path.iterdir()) == []
 
 
 async def test_ctrl_c_ends_every_box() -> None:
