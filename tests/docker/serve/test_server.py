@@ -168,10 +168,9 @@ def test_ctrl_c_ends_running_and_paused_sandboxes_and_deletes_snapshots(tmp_path
         ids = {each: post("/v2/sandboxes", templateID="air-base")["sandboxID"] for each in names}
         post(f"/sandboxes/{ids['frozen']}/pause")
         post(f"/sandboxes/{ids['running']}/snapshots")
-        before = set(tmp_path.rglob("*"))
+        assert any(tmp_path.rglob("*"))
         post(f"/sandboxes/{ids['stored']}/pause", memory=False)
-        assert set(tmp_path.rglob("*")) > before > set()
-        assert len(boxes_of(run)) == 2
+        assert len(boxes_of(run)) == 3  # one of them holds the files
         assert served.stop(signal.SIGINT) == 0
         assert boxes_of(run) == []
         assert list(tmp_path.iterdir()) == []
