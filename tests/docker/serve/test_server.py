@@ -165,7 +165,8 @@ def test_ctrl_c_ends_running_and_paused_sandboxes_and_deletes_snapshots(tmp_path
             return dict(answer.json()) if answer.content else {}
 
         names = ("running", "frozen", "stored")
-        ids = {each: post("/v2/sandboxes", templateID="air-base")["sandboxID"] for each in names}
+        wanted = {"templateID": "air-base", "timeout": 3600}
+        ids = {each: post("/v2/sandboxes", **wanted)["sandboxID"] for each in names}
         post(f"/sandboxes/{ids['frozen']}/pause")
         post(f"/sandboxes/{ids['running']}/snapshots")
         assert any(tmp_path.rglob("*"))
