@@ -373,7 +373,7 @@ def test_fields_of_later_steps_that_nothing_honours_are_refused(
     server: Served, sandbox: Sandbox, step: str, field: str, value: bool
 ) -> None:
     url = f"{server.url}/sandboxes/{sandbox.sandbox_id}/{step}"
-    answer = httpx.post(url, json={field: value}, headers={"X-API-Key": KEY})
+    answer = httpx.post(url, json={field: value}, headers={"X-API-Key": KEY}, timeout=120)
     assert (answer.status_code, answer.json()["code"]) == (400, 400)
     assert f"`{field}: {str(value).lower()}` is not served by air" in answer.json()["message"]
 

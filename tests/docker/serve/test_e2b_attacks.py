@@ -340,7 +340,9 @@ async def test_a_form_is_written_while_it_arrives(
 
     async def body() -> AsyncIterator[bytes]:
         yield b"--END\r\n" + opened[0] + bytes(3 << 20)
-        await until(lambda: len(httpx.get(url, headers=own).content) >= 2 << 20, every=0.05)
+        await until(
+            lambda: len(httpx.get(url, headers=own, timeout=60).content) >= 2 << 20, every=1
+        )
         yield b"\r\n--END\r\n" + opened[1] + b"skipped\r\n--END\r\n" + opened[2]
         yield lines + b"\r\n--END--\r\n"
 
