@@ -171,7 +171,9 @@ def test_ctrl_c_ends_running_and_paused_sandboxes_and_deletes_snapshots(tmp_path
         post(f"/sandboxes/{ids['running']}/snapshots")
         assert any(tmp_path.rglob("*"))
         post(f"/sandboxes/{ids['stored']}/pause", memory=False)
-        assert len(boxes_of(run)) == 3  # one of them holds the files
+        asyncio.run(
+            until(lambda: len(boxes_of(run)) == 3, every=0.2)
+        )  # one of them holds the files
         assert served.stop(signal.SIGINT) == 0
         assert boxes_of(run) == []
         assert list(tmp_path.iterdir()) == []
