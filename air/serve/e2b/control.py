@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -27,6 +27,9 @@ MOST_LISTED = 100
 _KEYS_SECONDS = 600.0
 _LOG = logging.getLogger(__name__)
 Handler = Callable[[Request], Awaitable[Response]]
+Entry = tuple[float, str, dict[str, Any]]
+"""An entry of a list that clients read page by page: the time of its creation (epoch seconds), its id, and
+the JSON object that clients get."""
 
 
 class Control:
@@ -123,8 +126,7 @@ class Control:
     async def connect(self, request: Request) -> Response:
         body = await request_bodies.body_of(request, request_bodies.Connect)
         sandbox = self._sandbox(request)
-        if not body.memory:
-            raise request_bodies.unserved("memory: false")
+        body.refuse_unserved(sandbox)
         seconds = request_bodies.checked_timeout(body.timeout)
         resumed = await self._sandboxes.connect(sandbox, seconds)
         return JSONResponse(
@@ -134,12 +136,14 @@ class Control:
     async def resume(self, request: Request) -> Response:
         body = await request_bodies.body_of(request, request_bodies.Connect)
         sandbox = self._sandbox(request)
+        body.refuse_unserved(sandbox)
         if not await self._sandboxes.connect(sandbox, request_bodies.checked_timeout(body.timeout)):
             raise ApiError(409, f"sandbox {sandbox.id} is already running")
         return JSONResponse(sandbox.created(self._domain(request)), status_code=201)
 
     async def pause(self, request: Request) -> Response:
         body = await request_bodies.body_of(request, request_bodies.Pause)
+        body.refuse_unserved()
         await self._sandboxes.pause(self._sandbox(request), memory=body.memory)
         return Response(status_code=204)
 
@@ -160,6 +164,7 @@ class Control:
 
     async def snapshot(self, request: Request) -> Response:
         body = await request_bodies.body_of(request, request_bodies.NewSnapshot)
+        body.refuse_unserved()
         kept = await self._sandboxes.snapshot(self._sandbox(request), body.name)
         return JSONResponse(kept.body, status_code=201)
 
@@ -201,9 +206,8 @@ class Control:
             and template in (None, sandbox.settings.template)
             and round(sandbox.started_at, 6) >= after
         ]
-        if query.get("order") != "asc":
-            sandboxes.reverse()
-        return _page(request, [(sandbox.id, sandbox.listed()) for sandbox in sandboxes])
+        entries = [(sandbox.started_at, sandbox.id, sandbox.listed()) for sandbox in sandboxes]
+        return _page(request, entries, newest_first=query.get("order") != "asc")
 
     async def list_snapshots(self, request: Request) -> Response:
         query = request.query_params
@@ -213,7 +217,8 @@ class Control:
             if query.get("sandboxID") in (None, snapshot.source.id)
             and query.get("name") in (None, snapshot.name)
         ]
-        return _page(request, [(snapshot.id, snapshot.body) for snapshot in reversed(kept)])
+        entries = [(snapshot.created_at, snapshot.id, snapshot.body) for snapshot in kept]
+        return _page(request, entries, newest_first=True)
 
     async def delete_template(self, request: Request) -> Response:
         await self._sandboxes.delete_snapshot(request.path_params["id"])
@@ -274,24 +279,34 @@ def _answering(handler: Handler) -> Handler:
     return answer
 
 
-def _page(request: Request, entries: list[tuple[str, dict[str, Any]]]) -> Response:
-    """Returns one page of `entries`, a list of pairs (id, JSON object), as a response with a JSON list of the
-    objects. The query parameter `limit` is the maximum number of entries on the page, by default and at most
-    100. The page begins after the entry that the query parameter `nextToken` names. If a next page exists,
-    the response header `X-Next-Token` has the value of `nextToken` for it."""
+def _page(request: Request, entries: Iterable[Entry], *, newest_first: bool) -> Response:
+    """Returns one page of `entries`, in the order of their creation, as a response with a JSON list.
+
+    The query parameter `limit` is the maximum number of entries on the page, by default and at most 100. The
+    page begins after the place that the query parameter `nextToken` names. If a next page exists, the
+    response header `X-Next-Token` has the value of `nextToken` for it. A place is a time and an id, so it
+    remains valid if the entry there ends meanwhile.
+    """
     limit = min(max(1, _number(request, "limit", MOST_LISTED)), MOST_LISTED)
-    start = 0
+    rest = sorted(entries, key=lambda entry: entry[:2], reverse=newest_first)
     if token := request.query_params.get("nextToken"):
-        try:
-            last = base64.urlsafe_b64decode(token).decode()
-            start = 1 + [ident for ident, _ in entries].index(last)
-        except ValueError:
-            raise ApiError(400, "nextToken: no entry of this list has it") from None
-    page = entries[start : start + limit]
-    headers = {}
-    if page and start + limit < len(entries):
-        headers["X-Next-Token"] = base64.urlsafe_b64encode(page[-1][0].encode()).decode()
-    return JSONResponse([body for _, body in page], headers=headers)
+        after = _place(token)
+        rest = [
+            entry for entry in rest if entry[:2] != after and (entry[:2] < after) == newest_first
+        ]
+    page, headers = rest[:limit], {}
+    if len(rest) > limit:
+        place = f"{page[-1][0]!r} {page[-1][1]}"
+        headers["X-Next-Token"] = base64.urlsafe_b64encode(place.encode()).decode()
+    return JSONResponse([body for _, _, body in page], headers=headers)
+
+
+def _place(token: str) -> tuple[float, str]:
+    try:
+        seconds, _, ident = base64.urlsafe_b64decode(token).decode().partition(" ")
+        return float(seconds), ident
+    except ValueError:
+        raise ApiError(400, "nextToken: no list of this server has it") from None
 
 
 def _number(request: Request, name: str, default: int) -> int:

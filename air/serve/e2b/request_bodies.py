@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 
 from air.serve.e2b.errors import ApiError
-from air.serve.e2b.sandbox import SandboxSettings
+from air.serve.e2b.sandbox import Sandbox, SandboxSettings
 
 LONGEST = 86_400
 """The longest timeout of a sandbox, in seconds, that a client may set. E2B has the same limit."""
@@ -70,6 +70,7 @@ class NewSandbox(_Body):
         for name, value in (
             ("iam", (self.iam or {}).get("tokens")),
             ("volumeMounts", self.volumeMounts),
+            ("mcp", self.mcp),
         ):
             if value:
                 raise unserved(name)
@@ -103,15 +104,34 @@ class Connect(_Body):
     memory: bool = True
     autoPause: bool | None = None
 
+    def refuse_unserved(self, sandbox: Sandbox) -> None:
+        """Raises ApiError if the client wants a new start of the sandbox without its processes, or another
+        end of it than it chose at the creation."""
+        if not self.memory:
+            raise unserved("memory: false")
+        if self.autoPause not in (None, sandbox.settings.pause_at_end):
+            raise unserved(f"autoPause: {str(self.autoPause).lower()}")
+
 
 class Pause(_Body):
     memory: bool = True
     requireHealthyGuest: bool = False
 
+    def refuse_unserved(self) -> None:
+        """Raises ApiError if the client wants the pause to fail for a guest that is not healthy."""
+        if self.requireHealthyGuest:
+            raise unserved("requireHealthyGuest: true")
+
 
 class NewSnapshot(_Body):
     name: str = ""
-    memory: bool = True
+    memory: bool | None = None
+
+    def refuse_unserved(self) -> None:
+        """Raises ApiError if the client asks for a snapshot with processes. Without the field, E2B would keep
+        them, too, but clients that do not name them rarely need them (`docs/serve.md`)."""
+        if self.memory:
+            raise unserved("memory: true")
 
 
 class Fork(_Body):

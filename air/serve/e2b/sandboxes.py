@@ -9,7 +9,7 @@ import secrets
 import time
 from collections.abc import Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -38,6 +38,7 @@ class KeptSnapshot:
     name: str
     source: Sandbox
     files: Snapshot
+    created_at: float = field(default_factory=time.time)
 
     @property
     def body(self) -> dict[str, Any]:

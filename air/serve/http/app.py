@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -146,7 +147,15 @@ def application(server: BaseServer, protocols: Sequence[Protocol]) -> Starlette:
         assert isinstance(error, BodyRefused)
         return _refused(error.status, error.text)
 
-    app = Starlette(routes=routes, exception_handlers={BodyRefused: not_read})
+    async def not_served(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        text = f"air does not serve {request.method} {request.url.path}"
+        response = _refused(error.status_code, text)
+        response.headers.update(error.headers or {})  # the methods that a path has
+        return response
+
+    handlers = {BodyRefused: not_read, HTTPException: not_served}
+    app = Starlette(routes=routes, exception_handlers=handlers)
     app.add_middleware(_Guard, server=server, protocols=protocols)
     return app
 
@@ -154,7 +163,7 @@ def application(server: BaseServer, protocols: Sequence[Protocol]) -> Starlette:
 class _Guard:
     """ASGI middleware that checks, logs and counts every request. If the server has a token, it rejects
     requests without this token; otherwise, it rejects requests that may come from a web page of another site.
-    It always rejects requests whose body is too large."""
+    It always rejects requests whose body is too large, except those for one sandbox, which can stream."""
 
     def __init__(self, app: ASGIApp, server: BaseServer, protocols: Sequence[Protocol]) -> None:
         self._app, self._server, self._protocols = app, server, protocols
@@ -179,7 +188,7 @@ class _Guard:
         try:
             refusal = self._refusal(scope)
             await (refusal or self._app_for(scope))(scope, body or receive, sent)
-        except ClientLeft:
+        except (ClientLeft, ClientDisconnect):
             status = _CLIENT_CLOSED
         except BodyRefused as error:
             await _refused(error.status, error.text)(scope, receive, sent)
@@ -205,6 +214,8 @@ class _Guard:
             admitted = any(each.checks_own_token(scope) for each in self._protocols)
             if not admitted and not token.carries(headers, config.token):
                 return _refused(401, "the request carries no valid token")
+        if self._app_for(scope) is not self._app:  # a sandbox: it limits or forwards what it reads
+            return None
         size = headers.get("content-length", "0")
         if size.isdigit() and int(size) > config.max_body_mb * 2**20:
             return _refused(413, f"the body exceeds {config.max_body_mb:g} MiB")

@@ -346,6 +346,7 @@ def test_both_ways_to_create_are_served_and_keys_do_it_once(server: Served, path
         ("volumeMounts", [{"name": "v", "path": "/v"}]),
         ("network", {"allowOut": ["example.com"]}),
         ("iam", {"tokens": {"aws": {}}}),
+        ("mcp", {"browserbase": {}}),
         ("unheard", 1),
     ],
 )
@@ -356,6 +357,25 @@ def test_fields_that_nothing_honours_are_refused(server: Served, field: str, val
     assert answer.json()["code"] == 400
     assert field in answer.json()["message"]
     assert "not served by air" in answer.json()["message"]
+
+
+@pytest.mark.parametrize(
+    ("step", "field", "value"),
+    [
+        ("pause", "requireHealthyGuest", True),
+        ("snapshots", "memory", True),
+        ("connect", "autoPause", True),
+        ("connect", "memory", False),
+        ("resume", "autoPause", True),
+    ],
+)
+def test_fields_of_later_steps_that_nothing_honours_are_refused(
+    server: Served, sandbox: Sandbox, step: str, field: str, value: bool
+) -> None:
+    url = f"{server.url}/sandboxes/{sandbox.sandbox_id}/{step}"
+    answer = httpx.post(url, json={field: value}, headers={"X-API-Key": KEY}, timeout=120)
+    assert (answer.status_code, answer.json()["code"]) == (400, 400)
+    assert f"`{field}: {str(value).lower()}` is not served by air" in answer.json()["message"]
 
 
 def test_what_is_not_served_names_itself(server: Served, options: dict[str, Any]) -> None:

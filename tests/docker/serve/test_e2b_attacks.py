@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from e2b import Sandbox
 from e2b.exceptions import AuthenticationException, FileNotFoundException, SandboxException
 
 from tests.docker.serve.serving import Served, serving
+from tests.until import until
 
 pytestmark = [
     pytest.mark.docker,
@@ -236,6 +240,130 @@ def test_neither_a_tunnel_nor_an_impossible_port_harms_other_connections(
             assert tunnel.status_code == (400 if port == 8001 else 502)
         assert client.get("/health").status_code == 200
     program.kill()
+
+
+@pytest.mark.parametrize(
+    ("call", "body"),
+    [
+        ("process.Process/SendSignal", '{"process": {"pid": 1}, "signal": []}'),
+        ("filesystem.Filesystem/GetWatcherEvents", '{"watcherId": {"a": 1}}'),
+        ("process.Process/Update", '{"process": {"pid": 1}, "pty": {"size": [1, 2]}}'),
+        ("filesystem.Filesystem/Stat", '{"path": "\\ud800"}'),
+        ("process.Process/Start", '{"process": {"cmd": "sleep", "args": ["9", "\\ud800"]}}'),
+        (
+            "process.Process/Start",
+            '{"process": {"cmd": "sleep", "args": ["9"], "envs": {"A": NaN}}}',
+        ),
+        (
+            "process.Process/Start",
+            f'{{"process": {{"cmd": "ls", "args": {"[" * 980 + "]" * 980}}}}}',
+        ),
+    ],
+    ids=["signal", "watcher", "size", "path", "surrogate", "nan", "nested"],
+)
+def test_messages_that_are_odd_json_are_refused(
+    client: httpx.Client, pair: tuple[Sandbox, Sandbox], call: str, body: str
+) -> None:
+    own = {"E2b-Sandbox-Id": pair[0].sandbox_id, "X-Access-Token": token(pair[0])}
+    json_kind, content = "application/json", body.encode()
+    if "/Start" in call:
+        json_kind = "application/connect+json"
+        content = b"\0" + len(content).to_bytes(4, "big") + content
+    if "/Update" in call or "/SendSignal" in call:  # they name a process that runs
+        running = pair[0].commands.run("sleep 600", background=True, timeout=0)
+        content = content.replace(b'"pid": 1', f'"pid": {running.pid}'.encode())
+    answer = client.post(f"/{call}", content=content, headers={**own, "Content-Type": json_kind})
+    assert answer.status_code in (200, 400, 404)  # a stream has its error in its last message
+    assert re.search(rb'"code": ?"(invalid_argument|not_found)"', answer.content)
+    assert client.post("/process.Process/List", json={}, headers=own).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/v2/sandboxes", "application/json"),
+        ("/files?path=cut", "application/octet-stream"),
+        ("/process.Process/SendInput", "application/json"),
+        ("/process.Process/Start", "application/connect+json"),
+    ],
+)
+async def test_a_client_that_leaves_in_its_body_is_no_fault_of_the_server(
+    server: Served, pair: tuple[Sandbox, Sandbox], path: str, kind: str
+) -> None:
+    own = {"E2b-Sandbox-Id": pair[0].sandbox_id, "X-Access-Token": token(pair[0])}
+    headers = {"Content-Type": kind, "Content-Length": "100", "Host": "localhost", "X-API-Key": KEY}
+    headers |= {} if path == "/v2/sandboxes" else own
+    url = httpx.URL(server.url)
+    _, writer = await asyncio.open_connection(url.host, url.port)
+    lines = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    writer.write("\r\n".join([*lines, "", "half"]).encode())
+    await writer.drain()
+    writer.close()
+
+    def statuses() -> set[int]:
+        requests = [line for line in server.log() if line["event"] == "request"]
+        mine = {line["status"] for line in requests if line["path"] == path.partition("?")[0]}
+        return mine & {499, 500}
+
+    await until(statuses, every=0.05)
+    assert statuses() == {499}
+
+
+def test_compressed_uploads_are_whole_or_refused(
+    client: httpx.Client, pair: tuple[Sandbox, Sandbox]
+) -> None:
+    own = {"E2b-Sandbox-Id": pair[0].sandbox_id, "X-Access-Token": token(pair[0])}
+    own |= {"Content-Type": "application/octet-stream", "Content-Encoding": "gzip"}
+    first, second = gzip.compress(bytes(3 << 20)), gzip.compress(b"second")
+
+    def sent(content: bytes) -> int:
+        params = {"path": "zipped"}
+        return client.post("/files", params=params, content=content, headers=own).status_code
+
+    assert sent(first + second) == 200
+    assert pair[0].files.read("zipped", format="bytes") == bytes(3 << 20) + b"second"
+    for cut in (first[:-1], first[: len(first) // 2], first + second[:-1], first + b"x", b""):
+        assert sent(cut) == 400
+
+
+async def test_a_form_is_written_while_it_arrives(
+    server: Served, pair: tuple[Sandbox, Sandbox]
+) -> None:
+    """Nothing of it lies on the server's machine."""
+    own = {"E2b-Sandbox-Id": pair[0].sandbox_id, "X-Access-Token": token(pair[0])}
+    own |= {"Content-Type": "multipart/form-data; boundary=END"}
+    disposition = 'Content-Disposition: form-data; name="{}"; filename="{}"\r\n\r\n'
+    opened = [
+        disposition.format(*pair).encode() for pair in (("file", "1"), ("x", "2"), ("file", "3"))
+    ]
+    lines, url = b"\r\n" * 50_000, f"{server.url}/files?path=1"
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b"--END\r\n" + opened[0] + bytes(3 << 20)
+        await until(
+            lambda: len(httpx.get(url, headers=own, timeout=60).content) >= 2 << 20, every=1
+        )
+        yield b"\r\n--END\r\n" + opened[1] + b"skipped\r\n--END\r\n" + opened[2]
+        yield lines + b"\r\n--END--\r\n"
+
+    async with httpx.AsyncClient(base_url=server.url, timeout=600) as client:
+        answer = await client.post("/files", content=body(), headers=own)
+        assert [each["path"] for each in answer.json()] == ["/home/user/1", "/home/user/3"]
+        assert len(pair[0].files.read("1", format="bytes")) == 3 << 20
+        assert pair[0].files.read("3", format="bytes") == lines
+        assert not pair[0].files.exists("2")
+        first = b"--END\r\n" + opened[0] + b"1"
+        second = b"\r\n--END\r\n" + opened[2]
+        for path, content in (
+            ("", first),
+            ("", b"no form"),
+            ("one", first + second + b"\r\n--END--\r\n"),
+            ("one", b"--END--\r\n"),
+        ):
+            answer = await client.post(
+                "/files", params={"path": path}, content=content, headers=own
+            )
+            assert (answer.status_code, answer.json()["code"]) == (400, 400), content
 
 
 def test_bodies_without_a_length_are_bounded(

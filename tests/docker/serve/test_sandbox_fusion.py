@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
+import secrets
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -136,6 +138,48 @@ def test_nothing_of_a_request_meets_the_next(server: Served) -> None:
     seen = run(server, look, "bash")["run_result"]["stdout"]
     assert "sleep 600" not in seen
     assert "mark" not in seen
+
+
+def named(marker: str) -> list[str]:
+    """The processes of this machine with `marker` in their command line."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended
+            if marker.encode() in path.read_bytes():
+                found.append(path.parent.name)
+    return found
+
+
+async def test_a_child_in_a_session_of_its_own_ends_with_its_request(server: Served) -> None:
+    held, child = (f"air-{kind}-{secrets.token_hex(8)}" for kind in ("held", "child"))
+    async with httpx.AsyncClient(base_url=server.url, timeout=300) as client:
+
+        async def sent(code: str) -> dict[str, Any]:
+            body = {"code": code, "language": "bash", "run_timeout": 600}
+            return dict((await client.post("/run_code", json=body)).json())
+
+        # This machine shows the processes of boxes. The client leaves: its program ends.
+        holder = asyncio.create_task(sent(f"exec -a {held} sleep 600"))
+        await until(lambda: named(held), every=0.05)
+        holder.cancel()
+        await until(lambda: not named(held), every=0.05)
+        shell = f"exec -a {child} sleep 600"
+        look = f"until grep -qs ^{child} /proc/[0-9]*/cmdline; do sleep 0.05; done"
+        answer = await sent(f"setsid bash -c '{shell}' > /dev/null 2>&1 & {look}; echo left")
+        assert answer["run_result"]["stdout"] == "left\n"
+        await until(lambda: not named(child), every=0.05)
+
+
+async def test_no_more_requests_run_at_once_than_there_are_boxes(server: Served) -> None:
+    """The original parses its limit, and does not use it."""
+    code = "import time; a = time.monotonic(); time.sleep(0.2); print(a, time.monotonic())"
+    body = {"code": code, "language": "python", "run_timeout": SECONDS}
+    async with httpx.AsyncClient(base_url=server.url, timeout=300) as client:
+        answers = await asyncio.gather(*(client.post("/run_code", json=body) for _ in range(7)))
+    outputs = [answer.json()["run_result"]["stdout"] for answer in answers]
+    spans = [tuple(map(float, output.split())) for output in outputs]
+    at_once = [sum(begin <= moment < end for begin, end in spans) for moment, _ in spans]
+    assert max(at_once) <= 2, spans
 
 
 @pytest.mark.parametrize("path", ["/etc/cron.d/x", "../x", "a/../../x", "..", "a/"])

@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -150,6 +152,31 @@ def test_a_runtime_that_the_engine_lacks_is_one_clear_line() -> None:
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert "AIR_OCI_RUNTIME: the container engine has no runtime 'air-no-such'" in line
+
+
+def test_ctrl_c_ends_running_and_paused_sandboxes_and_deletes_snapshots(tmp_path: Path) -> None:
+    run = f"serve-e2b-{os.getpid()}"
+    flags = ("--warm", "0", "--max-boxes", "3", "--disk-mb", "16", "--image", "air-base")
+    with serving(*flags, AIR_RUN=run, TMPDIR=str(tmp_path)) as served:
+
+        def post(path: str, **body: Any) -> dict[str, Any]:
+            answer = httpx.post(f"{served.url}{path}", json=body, timeout=120)
+            assert answer.is_success, answer.text
+            return dict(answer.json()) if answer.content else {}
+
+        names = ("running", "frozen", "stored")
+        wanted = {"templateID": "air-base", "timeout": 3600}
+        ids = {each: post("/v2/sandboxes", **wanted)["sandboxID"] for each in names}
+        post(f"/sandboxes/{ids['frozen']}/pause")
+        post(f"/sandboxes/{ids['running']}/snapshots")
+        assert any(tmp_path.rglob("*"))
+        post(f"/sandboxes/{ids['stored']}/pause", memory=False)
+        asyncio.run(
+            until(lambda: len(boxes_of(run)) == 3, every=0.2)
+        )  # one of them holds the files
+        assert served.stop(signal.SIGINT) == 0
+        assert boxes_of(run) == []
+        assert list(tmp_path.iterdir()) == []
 
 
 async def test_ctrl_c_ends_every_box() -> None:

@@ -195,6 +195,27 @@ async def test_a_sandbox_is_reached_below_the_servers_domain_alone() -> None:
 
 
 @every_server
+async def test_what_a_server_lacks_is_named_in_a_form_that_all_clients_read(kind: str) -> None:
+    async with serving(kind) as client:
+        for method, path, status in (("GET", "/no/such", 404), ("DELETE", "/health", 405)):
+            answer = await client.request(method, path)
+            text = f"air does not serve {method} {path}"
+            assert answer.json() == {"detail": text, "code": status, "message": text}
+            assert answer.status_code == status
+        assert "GET" in answer.headers["allow"]
+
+
+async def test_only_requests_for_a_sandbox_may_be_larger_than_the_limit() -> None:
+    """The sandbox does not exist, so 502 says that the request came to it. Large uploads are streamed."""
+    async with serving("sandbox", max_body_mb=0.001) as client:
+        for headers, expected in (({}, 413), ({"e2b-sandbox-id": "abc"}, 502)):
+            answer = await client.post("/files", content=bytes(5000), headers=headers)
+            assert answer.status_code == expected
+        answer = await client.post("/", content=bytes(5000), headers={"host": "80-abc.localhost"})
+        assert answer.status_code == 502
+
+
+@every_server
 async def test_with_a_token_any_name_is_served(kind: str) -> None:
     async with serving(kind, token=TOKEN) as client:
         client.headers["authorization"] = f"Bearer {TOKEN}"

@@ -12,11 +12,12 @@ import base64
 import binascii
 import json
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from air import json_lines
 from air.serve.e2b.errors import RpcError, SandboxGone
@@ -87,9 +88,13 @@ async def call_message(request: Request) -> Message:
 
 def decoded(body: bytes) -> Message:
     """Parses one JSON message of the Connect protocol (an empty `body` counts as `{}`). Raises RpcError if
-    `body` is not a JSON object."""
+    `body` is not a JSON object, or if a response or a helper program could not repeat a part of it: Python
+    reads the number NaN and halves of surrogate pairs, and nests more deeply than it writes."""
     try:
         message = json_lines.decode(body or b"{}")
+        json.dumps(message, allow_nan=False, ensure_ascii=False).encode()
+    except RecursionError:
+        raise RpcError("invalid_argument", "a message is nested too deeply") from None
     except ValueError as error:
         raise RpcError("invalid_argument", f"a message is not JSON: {error}") from None
     if not isinstance(message, dict):
@@ -139,19 +144,38 @@ def user_of(request: Request) -> str:
     return name or "user"
 
 
+class ClosingResponse(StreamingResponse):
+    """A streaming response that calls `at_end` when it ends, also if its body never began because the client
+    had disconnected before. A generator's own `finally` would not run then."""
+
+    def __init__(
+        self, body: AsyncIterator[bytes], at_end: Callable[[], object], **options: Any
+    ) -> None:
+        super().__init__(body, **options)
+        self._at_end = at_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._at_end()
+
+
 def stream(
     request: Request,
     events: AsyncIterator[Message],
     first: Message,
     *,
     keepalive: Message | None = None,
+    at_end: Callable[[], object] = lambda: None,
 ) -> Response:
     """Returns the HTTP response to a call that streams: the message `first`, then the messages of `events`.
 
     If the request has the header `Keepalive-Ping-Interval`, a ping is sent whenever `events` has had no
     message for the number of seconds in this header. The ping is the message `keepalive` or, if this is None,
     `{"event": {"keepalive": {}}}`. If `events` raises RpcError or SandboxGone, the error becomes the last
-    message. If the client disconnects, `events` is closed.
+    message. If the client disconnects, `events` is closed. `at_end` is called when the response ends, also if
+    `events` never began.
     """
     text = request.headers.get("keepalive-ping-interval", "")
     interval = float(text) if text.isascii() and text.isdigit() and int(text) else None
@@ -171,7 +195,7 @@ def stream(
         else:
             yield frame({}, END)
 
-    return StreamingResponse(body(), media_type=_STREAM)
+    return ClosingResponse(body(), at_end, media_type=_STREAM)
 
 
 def stream_error(error: RpcError) -> Response:

@@ -17,13 +17,11 @@ from typing import Any
 from urllib.parse import quote
 
 from python_multipart.multipart import parse_options_header
-from starlette.datastructures import UploadFile
-from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 
 from air.errors import AirError, BoxDiedError
-from air.serve.e2b.envd import connect_protocol
+from air.serve.e2b.envd import connect_protocol, forms
 from air.serve.e2b.errors import STATUS, ApiError, RpcError, SandboxGone
 from air.serve.e2b.helper_program import Program
 from air.serve.e2b.sandbox import Sandbox
@@ -33,7 +31,6 @@ PIECE = 1 << 20
 _METADATA = "x-metadata-"
 _MOST_KEY, _MOST_METADATA = 246, 4096
 _PREFIX = len("user.e2b.")
-_MOST_FILES = 10_000
 _LOG = logging.getLogger(__name__)
 
 
@@ -104,26 +101,27 @@ async def _download(sandbox: Sandbox, request: Request) -> Response:
         headers["Content-Length"] = str(size)
     pieces = _pieces(sandbox, program, handle, size)
     kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
-    return StreamingResponse(pieces, media_type=kind, headers=headers)
+    return connect_protocol.ClosingResponse(
+        pieces,
+        lambda: sandbox.spawn(_closed(program, handle)),
+        media_type=kind,
+        headers=headers,
+    )
 
 
 async def _pieces(
     sandbox: Sandbox, program: Program, handle: int, size: int
 ) -> AsyncIterator[bytes]:
     """Yields the bytes of an open file in the sandbox: exactly `size` bytes, or up to the end of the file if
-    `size` is negative. Then closes the file. `handle` is the file's number in air's helper program, which
-    opened it."""
-    try:
-        async with sandbox.use():
-            while size:
-                _, data = await program.ask("piece", handle=handle)
-                if not data:
-                    break
-                data = data[:size] if size > 0 else data
-                size -= len(data) if size > 0 else 0
-                yield data
-    finally:
-        sandbox.spawn(_closed(program, handle))
+    `size` is negative. `handle` is the file's number in air's helper program, which opened it."""
+    async with sandbox.use():
+        while size:
+            _, data = await program.ask("piece", handle=handle)
+            if not data:
+                break
+            data = data[:size] if size > 0 else data
+            size -= len(data) if size > 0 else 0
+            yield data
 
 
 async def _closed(program: Program, handle: int) -> None:
@@ -149,74 +147,65 @@ async def _upload(sandbox: Sandbox, request: Request) -> list[dict[str, Any]]:
         return [_written(entry, metadata) for entry in entries]
     if b"boundary" not in options:
         raise ApiError(400, "multipart/form-data without a boundary")
-    return [
-        _written(entry, metadata) async for entry in _form(sandbox, request, user, path, metadata)
-    ]
+    events = forms.events_of(_body(request), options[b"boundary"])
+    written = _form(program, events, user, path, metadata)
+    return [_written(entry, metadata) async for entry in written]
 
 
 async def _form(
-    sandbox: Sandbox, request: Request, user: str, path: str, metadata: dict[str, str]
+    program: Program,
+    events: AsyncIterator[str | bytes | None],
+    user: str,
+    path: str,
+    metadata: dict[str, str],
 ) -> AsyncIterator[str]:
-    """Writes the files of a multipart form into the sandbox, and yields their paths there. If `path` is not
-    empty, the form must have exactly one file, which is written to `path`. Otherwise, each file is written to
-    its name in the form. Relative paths start at the home folder of the account `user`. `metadata` is stored
-    with each file.
-
-    The parser first stores the whole form on the server's machine. So the form must not be larger than a
-    sandbox's workspace.
-    """
-    program, body = sandbox.program("files"), _at_most(sandbox.spec.limits.disk_mb << 20, request)
-    parser = MultiPartParser(request.headers, body, max_files=_MOST_FILES, max_fields=_MOST_FILES)
-    try:
-        form = await parser.parse()
-    except MultiPartException as error:
-        raise ApiError(400, f"the form is malformed: {error.message}") from None
-    try:
-        uploads = [each for each in form.getlist("file") if isinstance(each, UploadFile)]
-        if path and len(uploads) != 1:
-            raise ApiError(400, f"path names one file, but the form has {len(uploads)}")
-        for upload in uploads:
-            name = path or upload.filename or ""
-            if not name:
-                raise ApiError(400, "a file of the form has no name")
-            yield await _write(program, user, name, metadata, _read(upload))
-    finally:
-        await form.close()
+    """Writes the files of a multipart form into the sandbox while they arrive, and yields their paths there.
+    `events` are those of `forms.events_of`. If `path` is not empty, the form must have exactly one file,
+    which is written to `path`. Otherwise, each file is written to its name in the form. Relative paths start
+    at the home folder of the account `user`. `metadata` is stored with each file."""
+    count = 0
+    async for event in events:
+        count += 1
+        if path and count > 1:
+            raise ApiError(400, "path names one file, but the form has more")
+        name = path or str(event)
+        if not name:
+            raise ApiError(400, "a file of the form has no name")
+        yield await _write(program, user, name, metadata, _one_file(events))
+    if path and not count:
+        raise ApiError(400, "path names one file, but the form has none")
 
 
-async def _read(upload: UploadFile) -> AsyncIterator[bytes]:
-    while data := await upload.read(PIECE):
-        yield data
-
-
-async def _at_most(size: int, request: Request) -> AsyncGenerator[bytes, None]:
-    """Yields the pieces of the request's body. Raises RpcError as soon as they are larger than `size` bytes
-    together."""
-    async for data in _body(request):
-        size -= len(data)
-        if size < 0:
-            raise RpcError("resource_exhausted", "the form exceeds the sandbox's workspace")
-        yield data
+async def _one_file(events: AsyncIterator[str | bytes | None]) -> AsyncIterator[bytes]:
+    async for event in events:
+        if not isinstance(event, bytes):
+            return
+        yield event
 
 
 async def _body(request: Request) -> AsyncGenerator[bytes, None]:
     """Yields the pieces of the request's body, decompressed if the header `Content-Encoding` is `gzip`.
-    Raises ApiError for other encodings, or if the body is not valid gzip."""
+    Raises ApiError for other encodings, or if the body is not complete and valid gzip."""
     encoding = request.headers.get("content-encoding", "identity")
     if encoding not in ("identity", "gzip"):
         raise ApiError(400, f"Content-Encoding: {encoding!r} is not served: use gzip or none")
-    inflate = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
+    if encoding == "identity":
+        async for data in request.stream():
+            yield data
+        return
+    inflate = zlib.decompressobj(wbits=31)
     try:
         async for data in request.stream():
-            while data and inflate is not None:
+            while data:
+                if inflate.eof:  # gzip files may be joined to one
+                    inflate = zlib.decompressobj(wbits=31)
                 yield inflate.decompress(data, PIECE)
-                data = inflate.unconsumed_tail
-            if data:
-                yield data
-        if inflate is not None:
-            yield inflate.flush()
+                data = inflate.unconsumed_tail or inflate.unused_data
+        yield inflate.flush()
     except zlib.error as error:
         raise ApiError(400, f"the body is not gzip: {error}") from None
+    if not inflate.eof:
+        raise ApiError(400, "the body is not gzip: its end is missing")
 
 
 async def _write(

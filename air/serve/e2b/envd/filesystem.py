@@ -23,6 +23,9 @@ from air.serve.e2b.sandbox import Sandbox
 MOST_EVENTS = 10_000
 """The maximum number of changes that the server stores for one watched folder until the client fetches
 them."""
+MOST_WATCHERS = 64
+"""The maximum number of folders that the clients of one sandbox watch at the same time, by streams and by
+`CreateWatcher` together."""
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799
 """The earliest and the latest time, in epoch seconds, that Python's `datetime` can represent (the years 1 to
 9999). If a file's modification time lies outside this range, clients get the nearest of these two times."""
@@ -110,6 +113,8 @@ class Watchers:
     def __init__(self, files: Program) -> None:
         self._files = files
         self._watchers: dict[int, Watcher] = {}
+        self._begun = 0
+        """The number of calls of `add` that have not created their watcher yet."""
         self._early: deque[tuple[int, Message]] = deque(maxlen=1000)
         self.polled: dict[str, int] = {}
         """The watchers that clients created with the call `CreateWatcher`: maps the id that the client got to
@@ -134,7 +139,8 @@ class Watchers:
 
     async def add(self, user: str, message: Message) -> tuple[int, Watcher]:
         """Starts to watch the folder `path` that a request's message names, as the account `user`. Returns
-        the number and the object of the new watcher."""
+        the number and the object of the new watcher. Raises RpcError if the sandbox has `MOST_WATCHERS`
+        watchers already."""
         connect_protocol.refuse_unknown(
             message, "path", "recursive", "includeEntry", "include_entry", "allowNetworkMounts",
             "allow_network_mounts",
@@ -142,9 +148,16 @@ class Watchers:
         entry = bool(message.get("includeEntry") or message.get("include_entry"))
         recursive = bool(message.get("recursive"))
         path = _text(message, "path")
-        answer, _ = await self._files.ask(
-            "watch", user=user, path=path, recursive=recursive, include_entry=entry
-        )
+        if len(self._watchers) + self._begun >= MOST_WATCHERS:
+            text = f"the sandbox watches {MOST_WATCHERS} folders already: remove a watcher first"
+            raise RpcError("resource_exhausted", text)
+        self._begun += 1
+        try:
+            answer, _ = await self._files.ask(
+                "watch", user=user, path=path, recursive=recursive, include_entry=entry
+            )
+        finally:
+            self._begun -= 1
         number, watcher = int(answer["id"]), Watcher()
         for early, change in self._early:
             if early == number:
@@ -157,9 +170,9 @@ class Watchers:
         is none."""
         connect_protocol.refuse_unknown(message, "watcherId", "watcher_id")
         ident = message.get("watcherId") or message.get("watcher_id")
-        if ident not in self.polled:
+        if not isinstance(ident, str) or ident not in self.polled:
             raise RpcError("not_found", f"watcher with id {ident} not found")
-        return self._watchers[self.polled[str(ident)]]
+        return self._watchers[self.polled[ident]]
 
     async def drop(self, number: int) -> None:
         """Stops the watcher with this number: the folder is not watched any more."""
@@ -180,18 +193,23 @@ async def watch_folder(sandbox: Sandbox, request: Request) -> Response:
     disconnects or the time limit of the call passes."""
     try:
         message = await connect_protocol.only_message(request)
+        seconds = connect_protocol.deadline(request)
         watchers = watchers_of(sandbox)
         async with sandbox.use():
             number, watcher = await watchers.add(connect_protocol.user_of(request), message)
     except RpcError as error:
         return connect_protocol.stream_error(error)
-    seconds = connect_protocol.deadline(request)
-    changes = _changes(sandbox, watchers, number, watcher, seconds)
-    return connect_protocol.stream(request, changes, {"start": {}}, keepalive={"keepalive": {}})
+    return connect_protocol.stream(
+        request,
+        _changes(sandbox, watcher, seconds),
+        {"start": {}},
+        keepalive={"keepalive": {}},
+        at_end=lambda: sandbox.spawn(_dropped(watchers, number)),
+    )
 
 
 async def _changes(
-    sandbox: Sandbox, watchers: Watchers, number: int, watcher: Watcher, seconds: float | None
+    sandbox: Sandbox, watcher: Watcher, seconds: float | None
 ) -> AsyncIterator[Message]:
     end = connect_protocol.end_of(seconds)
     try:
@@ -203,8 +221,6 @@ async def _changes(
                     yield {"filesystem": change}
     except TimeoutError:
         raise RpcError("deadline_exceeded", "the watch has reached its time limit") from None
-    finally:
-        sandbox.spawn(_dropped(watchers, number))
 
 
 async def _dropped(watchers: Watchers, number: int) -> None:

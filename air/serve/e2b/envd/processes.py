@@ -101,12 +101,12 @@ async def connect(sandbox: Sandbox, request: Request) -> Response:
     before the call is not included."""
     try:
         message = await connect_protocol.only_message(request)
+        seconds = connect_protocol.deadline(request)
         connect_protocol.refuse_unknown(message, "process")
         async with _box_errors_as_rpc(sandbox):
             command = await _selected(sandbox, message)
     except RpcError as error:
         return connect_protocol.stream_error(error)
-    seconds = connect_protocol.deadline(request)
     return connect_protocol.stream(
         request, _events(sandbox, command, seconds), _event("start", {"pid": command.pid})
     )
@@ -224,9 +224,10 @@ async def send_signal(sandbox: Sandbox, message: Message) -> Message:
     """Handles the call `SendSignal`: sends SIGTERM or SIGKILL to a process and its process group. Returns an
     empty dict."""
     connect_protocol.refuse_unknown(message, "process", "signal")
-    number = _SIGNALS.get(message.get("signal", 0))
+    given = message.get("signal", 0)
+    number = _SIGNALS.get(given) if isinstance(given, (str, int)) else None
     if number is None:
-        raise RpcError("invalid_argument", f"signal {message.get('signal')!r} is not served")
+        raise RpcError("invalid_argument", f"signal {given!r} is not served")
     await (await _selected(sandbox, message)).signal(number)
     return {}
 
@@ -283,7 +284,7 @@ async def _box_errors_as_rpc(sandbox: Sandbox) -> AsyncIterator[None]:
 
 def _size(pty: Any) -> tuple[int, int]:
     size = pty.get("size", {}) if isinstance(pty, dict) else {}
-    numbers = [size.get("rows"), size.get("cols")]
+    numbers = [size.get("rows"), size.get("cols")] if isinstance(size, dict) else [None]
     sizes = [number for number in numbers if isinstance(number, int) and 0 < number < 65536]
     if len(sizes) != len(numbers):
         raise RpcError("invalid_argument", "pty.size needs `rows` and `cols`")

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import httpx
 import pytest
 from starlette.applications import Starlette
 
@@ -308,6 +309,60 @@ async def test_a_sandbox_whose_files_are_being_stored_is_not_one_that_keeps_its_
     Storing.go.set()
     await pause
     assert sandboxes.paused() == (0, 1)
+    await sandboxes.close()
+
+
+async def _pages(
+    client: httpx.AsyncClient, path: str, between: Callable[[], Awaitable[None]], **query: str
+) -> list[dict[str, Any]]:
+    """Reads a list with one entry per page, and returns the entries. Calls `between` after each page."""
+    params: dict[str, str] | None = {}
+    entries: list[dict[str, Any]] = []
+    while params is not None:
+        answer = await client.get(path, params={**params, **query, "limit": "1"})
+        assert answer.status_code == 200, answer.text
+        entries += answer.json()
+        token = answer.headers.get("x-next-token")
+        params = {"nextToken": token} if token else None
+        await between()
+    return entries
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+async def test_sandboxes_that_end_between_two_pages_do_not_end_the_list(order: str) -> None:
+    sandboxes = _sandboxes(Lender(ProcessBox))
+    created = [await sandboxes.create(SETTINGS, 3600) for _ in range(4)]
+    if order == "desc":
+        created.reverse()
+    left = list(created)
+
+    async def kill_the_last_listed() -> None:
+        await sandboxes.kill(left.pop(0))
+
+    control = Control(sandboxes, Processes(BoxLimits()), "")
+    transport = httpx.ASGITransport(Starlette(routes=control.routes()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        entries = await _pages(client, "/v2/sandboxes", kill_the_last_listed, order=order)
+        bad = await client.get("/v2/sandboxes", params={"nextToken": "!"})
+    assert [entry["sandboxID"] for entry in entries] == [one.id for one in created]
+    assert bad.status_code == 400
+    await sandboxes.close()
+
+
+async def test_snapshots_that_are_deleted_between_two_pages_do_not_end_the_list() -> None:
+    sandboxes = _sandboxes(Lender(ProcessBox))
+    source = await sandboxes.create(SETTINGS, 3600)
+    kept = [(await sandboxes.snapshot(source)).id for _ in range(3)]
+    left = list(kept)
+
+    async def delete_the_last_listed() -> None:
+        await sandboxes.delete_snapshot(left.pop())
+
+    control = Control(sandboxes, Processes(BoxLimits()), "")
+    transport = httpx.ASGITransport(Starlette(routes=control.routes()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        entries = await _pages(client, "/snapshots", delete_the_last_listed)
+    assert [entry["snapshotID"] for entry in entries] == kept[::-1]
     await sandboxes.close()
 
 
