@@ -21,7 +21,7 @@ from air.train.config.model_options import (
     SchedulerConfig,
 )
 from air.train.model.gradient_checkpointing import check_layers, recomputed
-from air.train.model.heap import return_large_blocks
+from air.train.model.heap import keep_freed_memory, return_large_blocks, trim_heap
 from air.train.model.optimizer import learning_rate, optimizer, restore, update
 from air.train.model.policy import Policy
 from air.train.tree.entry_logprobs import Reference, entry_statistics, mask_cost
@@ -65,6 +65,8 @@ class Trainer:
         if gradient_checkpointing:
             check_layers(policy.model, policy.name)
             return_large_blocks()
+        else:
+            keep_freed_memory()
         self.gradient_checkpointing = gradient_checkpointing
         self.policy = policy
         self.config = optim
@@ -112,6 +114,7 @@ class Trainer:
             for settings in self.optimizer.param_groups:
                 settings["lr"] = lr
             norm = update(self.optimizer, self.parameters, self.config)
+            trim_heap()  # boxes may need the memory
         self.steps += 1
         means = ("entropy", "mismatch_kl", "is_masked", "is_masked_high", "is_masked_low")
         return {

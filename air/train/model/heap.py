@@ -1,4 +1,4 @@
-"""Returns freed memory of this process to the operating system, because the C library would keep it."""
+"""Says whether freed memory of this process returns to the operating system or is kept by the C library."""
 
 from __future__ import annotations
 
@@ -9,31 +9,49 @@ import torch
 
 from air.train.devices.memory import available
 
-_SHARE = 0.25
+_SHARE = 0.5
 """`trim_heap` returns freed memory only if the physical memory of this process is larger than this number
 times the memory that is available on the machine."""
-
-
 _LARGE_BLOCK = 4 * 2**20
 """The size in bytes of the smallest blocks that glibc returns at once when they are freed, after
 `return_large_blocks` was called."""
-_M_MMAP_THRESHOLD = -3
-"""The option `M_MMAP_THRESHOLD` of glibc's function `mallopt`, as a number."""
+_HEAP_STEP = 64 * 2**20
+"""The number of bytes by which glibc's heap grows beyond what is needed, after `keep_freed_memory` was
+called."""
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -3, -4, -8
+"""Options of glibc's function `mallopt`, as numbers."""
+_DEFAULT_MMAP_MAX = 65536
 
 
 def trim_heap() -> None:
     """Returns freed memory to the operating system, if memory may become short: if this process uses more
-    physical memory than a quarter (`_SHARE`) of the memory that is available on the machine.
+    physical memory than half (`_SHARE`) of the memory that is available on the machine.
 
-    The C library glibc keeps freed blocks of up to 32 MiB for later allocations, so the memory of deleted
-    tensors still belongs to this process. This function does nothing while enough memory is available,
-    because returned memory must be requested again later, and the system then clears each page. For a small
-    model, this took a tenth of the time of an update. With other C libraries than glibc, the function never
-    does anything.
+    The C library glibc keeps freed blocks of up to 32 MiB for later allocations (after `keep_freed_memory`,
+    all blocks), so the memory of deleted tensors still belongs to this process. This function does nothing
+    while enough memory is available, because returned memory must be requested again later, and the system
+    then clears each page. For a small model, this took a tenth of the time of an update. With other C
+    libraries than glibc, the function never does anything.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None and _resident() > _SHARE * available(torch.device("cpu")):
         trim(0)
+
+
+def keep_freed_memory() -> None:
+    """From now on, makes this process keep freed memory for later allocations, except when `trim_heap`
+    returns it.
+
+    Otherwise glibc returns freed blocks of more than 32 MiB, and much of what lies at the end of its heap. An
+    update that needs gigabytes then requests the same memory many times, and the system clears each page
+    again. For a model of 50 million parameters, this took a tenth of the time of an update. All threads share
+    one heap, so that they can use the memory that other threads have freed. With other C libraries than
+    glibc, the function does nothing.
+    """
+    _set(_M_TRIM_THRESHOLD, -1)  # never
+    _set(_M_TOP_PAD, _HEAP_STEP)
+    _set(_M_MMAP_MAX, 0)
+    _set(_M_ARENA_MAX, 1)
 
 
 def return_large_blocks() -> None:
@@ -45,9 +63,15 @@ def return_large_blocks() -> None:
     keeps one tensor of each layer, these holes doubled the memory of an update. With other C libraries than
     glibc, the function does nothing.
     """
-    option = getattr(ctypes.CDLL(None), "mallopt", None)
-    if option is not None:
-        option(_M_MMAP_THRESHOLD, _LARGE_BLOCK)
+    _set(_M_MMAP_MAX, _DEFAULT_MMAP_MAX)
+    _set(_M_MMAP_THRESHOLD, _LARGE_BLOCK)
+
+
+def _set(option: int, value: int) -> None:
+    """Sets an option of glibc's memory allocation. Does nothing with other C libraries."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(option, value)
 
 
 def _resident() -> int:

@@ -23,7 +23,7 @@ from air.train.config.model_options import SFTConfig
 from air.train.model.attention import check_length
 from air.train.model.demonstrations import Demonstration, Example, Message, tokenize
 from air.train.model.gradient_checkpointing import check_layers, recomputed
-from air.train.model.heap import return_large_blocks
+from air.train.model.heap import keep_freed_memory, return_large_blocks
 from air.train.model.optimizer import learning_rate, optimizer, restore, update
 from air.train.model.policy import Policy
 from air.train.tree.entry_logprobs import entry_statistics, mask_cost
@@ -61,6 +61,8 @@ class SFT:
         if gradient_checkpointing:
             check_layers(policy.model, policy.name)
             return_large_blocks()
+        else:
+            keep_freed_memory()
         self.gradient_checkpointing = gradient_checkpointing
         self.policy, self.config = policy, config
         self.micro_batch_tokens = micro_batch_tokens
