@@ -239,7 +239,7 @@ def _id_and_suffix(folder: Path, suffix: str) -> tuple[str, str]:
     """Returns the two lines of `wandb_file`. If there is no such file, creates it with a new random id and
     `suffix`."""
     path = wandb_file(folder)
-    if not path.is_file():
+    if not path.is_file() or not path.read_text().strip():
         paths.write_whole(path, f"{secrets.token_hex(4)}\n{suffix}\n".encode())
     run_id, *stored = path.read_text().splitlines()
     return run_id, stored[0] if stored else ""

@@ -89,6 +89,8 @@ class Program:
         self._ids = itertools.count(1)
         self._sendings: set[asyncio.Task[None]] = set()
         """The asyncio tasks that write requests to the helper program."""
+        self._written = 0
+        """The number of the request that is being written, or was written last."""
         self.events: Events | None = None
 
     async def ask(self, op: str, body: bytes = b"", **fields: Any) -> tuple[dict[str, Any], bytes]:
@@ -97,7 +99,8 @@ class Program:
         `body`.
 
         If the caller is cancelled while the request is being written, the rest is written in the background:
-        after a part of a request, the helper program would misread all further ones.
+        after a part of a request, the helper program would misread all further ones. A request that waits for
+        its turn is dropped.
 
         Raises RpcError if the helper program refuses the request or ends, and BoxDiedError if the box has
         ended.
@@ -120,6 +123,8 @@ class Program:
             raise RpcError("internal", f"{self._name}: {error}") from error
         finally:
             self._answers.pop(ident, None)
+            if self._written != ident:
+                sending.cancel()
         if "code" in header:
             raise RpcError(str(header["code"]), str(header["message"]))
         return header, data
@@ -129,6 +134,7 @@ class Program:
         for the answer any more when the request's turn has come. `ident` is the request's number."""
         async with self._lock:
             if ident in self._answers:
+                self._written = ident
                 command = await self._started()
                 await command.write(request)
 

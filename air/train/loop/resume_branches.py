@@ -79,12 +79,13 @@ def move_later_results(folder: Path, step: int) -> Path | None:
         _move_episode(path, branch / TRAJECTORIES)
     for path in evaluated:
         _move(path, branch / EVALUATIONS / path.name)
+    # Before the lines: if the process is killed between the two, they still say that steps are repeated.
+    if files[METRICS_FILE].later and wandb_file(folder).is_file():
+        _move(wandb_file(folder), wandb_file(branch))
     for name, lines in files.items():
         if lines.later:
             _write(branch / name, lines.later)
             _write(folder / name, lines.kept)
-    if files[METRICS_FILE].later and wandb_file(folder).is_file():
-        _move(wandb_file(folder), wandb_file(branch))
     return branch
 
 

@@ -82,6 +82,8 @@ class VllmServer:
         self._sampled_by: dict[str, int] = {}
         """The version of the weights that sampled each reply of the last two versions, by the reply's
         digest."""
+        self._oldest = -1
+        """The oldest version in `_sampled_by`."""
         self._replies_offset = 0
         """The number of bytes of vLLM's records of replies that are already in `_sampled_by`."""
         self._folder, self._say = folder, say
@@ -214,16 +216,20 @@ class VllmServer:
 
     def _read_replies(self) -> None:
         """Reads the records that were appended since the last call. Forgets versions before the last two."""
-        if not self._replies.exists():  # no reply yet
-            return
-        with self._replies.open("rb") as file:
-            file.seek(self._replies_offset)
-            text = file.read()
-        complete = text[: text.rfind(b"\n") + 1]
-        self._replies_offset += len(complete)
-        pairs = [line.split() for line in complete.decode("ascii").splitlines()]
-        every = self._sampled_by | {key: int(version) for key, version in pairs}
-        self._sampled_by = {key: one for key, one in every.items() if one >= self.version - 1}
+        if self._replies.exists():  # there was a reply
+            with self._replies.open("rb") as file:
+                file.seek(self._replies_offset)
+                text = file.read()
+            complete = text[: text.rfind(b"\n") + 1]
+            self._replies_offset += len(complete)
+            for line in complete.decode("ascii").splitlines():
+                key, *version = line.split(" ")
+                if len(version) == 1 and version[0].isdigit():  # else a full disk has cut a record
+                    self._sampled_by[key] = int(version[0])
+        if self._oldest != (oldest := self.version - 1):
+            self._oldest = oldest
+            every = self._sampled_by.items()
+            self._sampled_by = {key: version for key, version in every if version >= oldest}
 
     @property
     def _replies(self) -> Path:

@@ -45,6 +45,7 @@ import ctypes, resource, sys, threading
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 libc.free.argtypes = [ctypes.c_void_p]
+libc.prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: huge pages would be cleared in few steps
 for mode in sys.argv[1:]:
     from air.train.model import heap
     getattr(heap, mode)()

@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -75,8 +76,13 @@ class ReplyVersions:
         return send_part
 
     def _record(self, body: bytes) -> None:
-        with self._file.open("a", encoding="ascii") as file:
-            for choice in json.loads(body)["choices"]:
-                entries = (choice.get("logprobs") or {}).get("content") or []
-                logprobs = [entry["logprob"] for entry in entries]
-                file.write(f"{digest(choice['token_ids'] or [], logprobs)} {self._version}\n")
+        """Appends the records of a response's replies to the file. If that fails, the client gets its reply
+        all the same; the reply's version is then unknown."""
+        try:
+            with self._file.open("a", encoding="ascii") as file:
+                for choice in json.loads(body)["choices"]:
+                    entries = (choice.get("logprobs") or {}).get("content") or []
+                    logprobs = [entry["logprob"] for entry in entries]
+                    file.write(f"{digest(choice['token_ids'] or [], logprobs)} {self._version}\n")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            print(f"air: the version of a reply was not recorded: {error!r}", file=sys.stderr)
