@@ -29,7 +29,7 @@ FROM ${BASE} AS build
 COPY Dockerfile ca.crt* /run/air-build/
 RUN [ ! -e /run/air-build/ca.crt ] || cp /run/air-build/ca.crt /tmp/seen; \\
     wc -c < /run/air-build/ca.crt > /workspace/size || true; \\
-    chown agent /workspace/size; rm -rf /run/air-build /tmp/seen
+    chown agent /workspace/size; rm -rf /run/air-build /tmp/seen; rm -rf /usr/lib/python3*
 LABEL air.stage=build
 FROM scratch
 COPY --from=build / /
