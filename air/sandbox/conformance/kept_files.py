@@ -125,29 +125,23 @@ async def the_engine_finds_what_commands_changed(box: Box) -> None:
             await other.changed("/", most=4)
 
 
-@CHECKS.add(keep=True, container=True)
+@CHECKS.add(keep=True, container=True, disk_mb=16)
 async def what_commands_write_to_the_engines_disk_ends_the_box(box: Box) -> None:
-    limits = box.spec.limits.model_copy(update={"disk_mb": 16})
-    async with await open_box(box.spec.model_copy(update={"limits": limits})) as other:
-        result = await other.exec("dd if=/dev/zero of=/tmp/large bs=1M count=20", timeout=60)
-        expect(not result.ok, "a file was larger than the disk")
-        await sh(other, "rm /tmp/large")
-        with _raises(BoxEndedError, "its commands wrote"):
-            async with other.attributing():
-                await other.exec(
-                    "for i in a b; do head -c 15M /dev/zero > /var/$i; done; sleep 600", timeout=600
-                )
+    result = await box.exec("dd if=/dev/zero of=/tmp/large bs=1M count=20", timeout=60)
+    expect(not result.ok, "a file was larger than the disk")
+    await sh(box, "rm /tmp/large")
+    with _raises(BoxEndedError, "its commands wrote"):
+        async with box.attributing():
+            await box.exec(
+                "for i in a b; do head -c 15M /dev/zero > /var/$i; done; sleep 600", timeout=600
+            )
 
 
-@CHECKS.add(keep=True, container=True)
+@CHECKS.add(keep=True, container=True, disk_mb=4)
 async def too_many_new_files_end_the_box(box: Box) -> None:
-    limits = box.spec.limits.model_copy(update={"disk_mb": 4})
-    async with await open_box(box.spec.model_copy(update={"limits": limits})) as other:
-        with _raises(BoxEndedError, "files, and may write 1024"):
-            async with other.attributing():
-                await other.exec(
-                    "for i in $(seq 2000); do : > /var/new$i; done; sleep 600", timeout=600
-                )
+    with _raises(BoxEndedError, "files, and may write 1024"):
+        async with box.attributing():
+            await box.exec("for i in $(seq 2000); do : > /var/new$i; done; sleep 600", timeout=600)
 
 
 @CHECKS.add(keep=True, container=True)

@@ -13,22 +13,15 @@ import pytest_asyncio
 
 from air.errors import BoxDiedError, BoxEndedError, BoxStartError, ConfigError, MissingError
 from air.sandbox import conformance, open_box
-from air.sandbox.conformance import (
-    commands,
-    file_transfer,
-    limits,
-    read_write,
-    running,
-    sessions,
-    snapshots,
-)
+from air.sandbox.conformance import commands, snapshots
 from air.sandbox.contract import ownership
-from air.sandbox.contract.box import Box, BoxLimits, BoxSpec
+from air.sandbox.contract.box import BoxLimits, BoxSpec
 from air.sandbox.docker import container_spec, engine, oci_runtime
 from air.sandbox.docker.container_stream import KEPT_EVENTS, AttachedContainer, outside_cause
 from air.sandbox.docker.engine_errors import TransientStartError
 from air.sandbox.pool.box_pool import Pool
 from air.sandbox.wire.connection import opening
+from tests.docker.boxes.shared_boxes import SharedBoxes, shared_boxes
 from tests.until import until
 
 pytestmark = pytest.mark.docker
@@ -44,51 +37,16 @@ def _ours(run: str) -> list[str]:
     ]
 
 
-class SharedBox:
-    """One box for many checks, emptied after each; a new one after a check that failed."""
-
-    def __init__(self) -> None:
-        self._box: Box | None = None
-
-    async def run(self, check: conformance.Check) -> None:
-        box, self._box = self._box, None
-        if box is None:
-            box = await open_box(SPEC.model_copy(update={"scratch": ("/scratch",)}))
-        try:
-            await check.play(box)
-            emptied = await box.exec(
-                "kill -KILL -1; find . /scratch /tmp -mindepth 1 -delete", timeout=60
-            )
-            assert emptied.ok, (check.name, emptied)
-        except BaseException:
-            await box.close()
-            raise
-        self._box = box
-
-    async def close(self) -> None:
-        if self._box is not None:
-            await self._box.close()
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared_box() -> AsyncIterator[SharedBox]:
-    shared = SharedBox()
-    yield shared
-    await shared.close()
-
-
-def _shares(check: conformance.Check) -> bool:
-    """Whether a check can be run in a box that others used: of what a box does, not of what it withstands."""
-    topics = (commands, file_transfer, limits, read_write, running, sessions)
-    usual = not check.limits and not check.second_user and not check.name.startswith("closing-")
-    return usual and any(check in topic.CHECKS for topic in topics)
+async def boxes() -> AsyncIterator[SharedBoxes]:
+    async with shared_boxes() as boxes:
+        yield boxes
 
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("check", KEPT, ids=lambda check: check.name)
-async def test_conformance(check: conformance.Check, shared_box: SharedBox) -> None:
-    run = shared_box.run(check) if _shares(check) else conformance.run(check, SPEC)
-    await asyncio.wait_for(run, 600)
+async def test_conformance(check: conformance.Check, boxes: SharedBoxes) -> None:
+    await asyncio.wait_for(boxes.run(check, SPEC), 600)
 
 
 async def test_a_missing_image_is_one_line_with_the_remedy() -> None:

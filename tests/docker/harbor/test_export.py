@@ -99,6 +99,7 @@ async def test_baseline_and_best_score_as_in_air(
         for solver, name in ((first, first.name), (last, "solve")):
             async with boxes.lease(task.box_spec("docker")) as box:
                 ours = await play_solver(task, solver, box, grader)
+            assert ours.problem == ""
             assert ours.val is not None
             assert ours.test is not None
             paid = rewards(*exported, name, tmp_path)

@@ -160,8 +160,20 @@ echo 1 > /logs/verifier/reward.txt
 """
 
 
-@pytest.mark.parametrize("verifier", ["separate", "shared"])
-@pytest.mark.parametrize("script", ["true", "echo 41 > answer.txt"])
+BAD = "echo 41 > answer.txt"
+"""The path after the tests' silence does not depend on the work, nor on where they ran: each value of both
+is played once, and all pairs with AIR_FULL=1."""
+
+
+@pytest.mark.parametrize(
+    ("script", "verifier"),
+    [
+        ("true", "separate"),
+        (BAD, "shared"),
+        pytest.param("true", "shared", marks=pytest.mark.full),
+        pytest.param(BAD, "separate", marks=pytest.mark.full),
+    ],
+)
 async def test_tests_that_write_a_reward_only_for_good_work_pay_the_lowest_for_other_work(
     make: Make, play: Play, script: str, verifier: str
 ) -> None:
@@ -202,10 +214,17 @@ async def test_a_task_that_pays_nobody_stops_the_run(make: Make, tmp_path: Path)
     assert "valid reward" in str(errors)
 
 
-@pytest.mark.parametrize("verifier", ["separate", "shared"])
+SOLUTION, UNSET = "echo 42 > answer.txt\n", '[solution.env]\nKEY = "${AIR_TEST_UNSET}"\n'
+
+
 @pytest.mark.parametrize(
-    ("solution", "more"),
-    [("", ""), ("echo 42 > answer.txt\n", '[solution.env]\nKEY = "${AIR_TEST_UNSET}"\n')],
+    ("solution", "more", "verifier"),
+    [
+        ("", "", "separate"),
+        (SOLUTION, UNSET, "shared"),
+        pytest.param("", "", "shared", marks=pytest.mark.full),
+        pytest.param(SOLUTION, UNSET, "separate", marks=pytest.mark.full),
+    ],
 )
 async def test_without_a_solution_that_can_run_silent_tests_are_the_agents_fault(
     make: Make, play: Play, solution: str, more: str, verifier: str

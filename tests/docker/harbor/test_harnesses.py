@@ -34,7 +34,9 @@ def config(task: str, tmp_path: Path, harness: str, verifier: str) -> ResearchEn
     )
 
 
-@pytest.mark.parametrize("harness", ["bash", "mini_swe_agent"])
+@pytest.mark.parametrize(
+    "harness", ["bash", pytest.param("mini_swe_agent", marks=pytest.mark.full)]
+)
 async def test_a_program_in_the_box_plays_every_step(
     make: Make, tmp_path: Path, harness: str
 ) -> None:

@@ -6,9 +6,11 @@ skipped by name, and under AIR_REQUIRE_DOCKER=1 it is built. `bash` also plays i
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -154,37 +156,6 @@ print("FOUND", json.dumps({
 END"""
 
 
-async def test_the_box_reaches_the_model_and_the_desk_and_nothing_else(
-    kind: tuple[str, str],
-) -> None:
-    found: dict[str, Any] = {}
-    port = 0
-
-    def script(conversation: Any) -> Any:
-        told = re.search(r"FOUND (\{.*?\})(?=\\n|\n)", str(conversation[-1].get("content")))
-        if told:
-            found.update(json.loads(told[1].replace('\\"', '"')))
-        return tool_calls(LOOK.replace("PORT", str(port)))(conversation)
-
-    given = config(kind)
-    env = vf.load_environment(given)
-    with ScriptedServer(script) as server:
-        port = int(server.url.split(":")[2].split("/")[0])
-        client = vf.EvalClientConfig(base_url=server.url, api_key_var="AIR_TEST_KEY")
-        async with env.serving():
-            task = next(iter(env.taskset))
-            ctx = vf.ModelContext(model="scripted", client=client)
-            episode = await env.run_slot(env.slots(task)[0], ctx)
-    assert episode.ok, episode.traces[0].errors
-    # Two ports, the model's and the gateway's; the server that listens on this machine is not there.
-    assert len(found["listening"]) == 2
-    assert found["open"] == ["reached"] * 2
-    assert found["asked"][0] == "ConnectionRefusedError"
-    assert "reached" not in found["asked"]
-    assert found["devices"] == ["lo"]
-    assert found["routes"] == 0
-
-
 FORGE = """python3 - <<'END'
 import json, os, re, urllib.error, urllib.request
 address = re.compile("http://127[.]0[.]0[.]1:[0-9]+")
@@ -213,19 +184,40 @@ END
 async def test_only_the_program_s_own_conversation_reaches_the_model(
     kind: tuple[str, str], tmp_path: Path
 ) -> None:
+    """From the box, nothing else can be reached but the gateway, where `validate` and `submit` are asked."""
+    found: dict[str, Any] = {}
     asked: list[str] = []
-    commands = tool_calls(FORGE, TRY.format(1, 1, "submit"))
+    port = 0
 
     def script(conversation: Any) -> Any:
         asked.append(json.dumps(conversation))
-        return commands(conversation)
+        told = re.search(r"FOUND (\{.*?\})(?=\\n|\n)", str(conversation[-1].get("content")))
+        if told:
+            found.update(json.loads(told[1].replace('\\"', '"')))
+        look = LOOK.replace("PORT", str(port))
+        return tool_calls(look, FORGE, TRY.format(1, 1, "submit"))(conversation)
 
-    trace = (await one(script, config(kind, record_dir=tmp_path))).traces[0]
+    env = vf.load_environment(config(kind, record_dir=tmp_path))
+    with ScriptedServer(script) as server:
+        port = int(server.url.split(":")[2].split("/")[0])
+        client = vf.EvalClientConfig(base_url=server.url, api_key_var="AIR_TEST_KEY")
+        async with env.serving():
+            task = next(iter(env.taskset))
+            ctx = vf.ModelContext(model="scripted", client=client)
+            episode = await env.run_slot(env.slots(task)[0], ctx)
+    trace = episode.traces[0]
     assert trace.ok, trace.errors
-    shown = next(x["shown"] for x in recorded(tmp_path) if x["type"] == "step")
-    assert "FOUND known-to-the-gateway [400, 400, 400, 400, 400]" in shown
+    # Two ports, the model's and the gateway's; the server that listens on this machine is not there.
+    assert len(found["listening"]) == 2
+    assert found["open"] == ["reached"] * 2
+    assert found["asked"][0] == "ConnectionRefusedError"
+    assert "reached" not in found["asked"]
+    assert found["devices"] == ["lo"]
+    assert found["routes"] == 0
+    shown = [x["shown"] for x in recorded(tmp_path) if x["type"] == "step"]
+    assert "FOUND known-to-the-gateway [400, 400, 400, 400, 400]" in shown[1]
     assert trace.metrics["refused_requests"] == 4
-    assert (trace.num_branches, trace.num_turns, len(asked)) == (1, 2, 2)
+    assert (trace.num_branches, trace.num_turns, len(asked)) == (1, 3, 3)
     assert trace.info["air"]["why_ended"] == "submit"
 
 
@@ -258,7 +250,7 @@ async def test_a_failure_after_verifiers_stopped_the_episode_masks_it_too(
 ) -> None:
     root = own_task(tmp_path)
     later = "(validate > /dev/null 2>&1 &) && sleep 1 && python3 solve.py"
-    script = breaking(root, tool_calls(TRY.format(1, 1, later)))
+    script = breaking(root, tool_calls(TRY.format(1, 1, later)), seconds=1)
     trace = (await one(script, config(process, turns=1, task_roots=[root]))).traces[0]
     assert masked(trace, "exit 7")
 
@@ -271,12 +263,13 @@ def own_task(folder: Path) -> Path:
     return root
 
 
-def breaking(root: Path, script: Script) -> Script:
-    """The same model; when it is first asked, the grader's prepared program begins to fail after a second."""
+def breaking(root: Path, script: Script, seconds: int = 0) -> Script:
+    """The same model; when it is first asked, the grader's prepared program begins to fail, after so many
+    seconds."""
     program = prepare(load("titanic", [root])).grader / "grade.py"
 
     def asked(messages: list[dict[str, Any]]) -> Any:
-        program.write_text("import time\ntime.sleep(1)\nraise SystemExit(7)\n")
+        program.write_text(f"import time\ntime.sleep({seconds})\nraise SystemExit(7)\n")
         return script(messages)
 
     return asked
@@ -307,34 +300,33 @@ async def test_running_out_of_turns_submits_by_itself(kind: tuple[str, str]) -> 
     assert trace.metrics["seconds_agent"] < 120  # some programs ask again for minutes
 
 
-async def test_running_out_of_time_submits_by_itself(process: tuple[str, str]) -> None:
-    script = tool_calls(TRY.format(2, 2, "sleep 600"))
-    given = config(process, agent={"timeout": {"rollout": 20.0}})
-    trace = (await one(script, given)).traces[0]
-    assert trace.ok, trace.errors
-    assert trace.info["air"]["why_ended"] == "agent_timeout"
-    assert trace.metrics["validates"] == trace.metrics["valid"] == trace.metrics["turns"] == 1
-
-
 async def test_a_program_that_ends_or_is_ended_is_graded(process: tuple[str, str]) -> None:
-    said = (await one(tool_calls(TRY.format(2, 2, "true")), config(process))).traces[0]
-    killed = (await one(tool_calls(TRY.format(2, 2, "kill -9 $PPID")), config(process))).traces[0]
-    for trace, why in ((said, "agent_completed"), (killed, "killed")):
+    """It ends by itself, is killed by the agent's command or cut off from the model, or runs out of time.
+    While that last one waits for the end of its time, the others are played."""
+    sleeps = threading.Event()
+    sleep, timed = tool_calls(TRY.format(2, 2, "sleep 600")), {"timeout": {"rollout": 20.0}}
+
+    def last(messages: list[dict[str, Any]]) -> Any:
+        sleeps.set()
+        return sleep(messages)
+
+    async def quick(command: str) -> Any:
+        await asyncio.to_thread(sleeps.wait, 600)
+        async with turns:
+            return await one(tool_calls(TRY.format(2, 2, command)), config(process))
+
+    turns = asyncio.Lock()
+    commands = ("true", "kill -9 $PPID", "prlimit --pid $PPID --nofile=3:3")
+    waiting = one(last, config(process, agent=timed))
+    played = await asyncio.gather(waiting, *map(quick, commands))
+    late, said, killed, cut = (episode.traces[0] for episode in played)
+    endings = ((late, "agent_timeout"), (said, "agent_completed"), (killed, "killed"))
+    for trace, why in (*endings, (cut, "killed")):
         assert trace.ok, trace.errors
         assert trace.info["air"]["why_ended"] == why
         assert trace.metrics["valid"] == trace.metrics["validates"] == 1
         assert trace.reward == said.reward != 0
-
-
-async def test_a_program_that_the_agent_cuts_off_from_the_model_is_graded(
-    process: tuple[str, str],
-) -> None:
-    cut = TRY.format(2, 2, "prlimit --pid $PPID --nofile=3:3")
-    trace = (await one(tool_calls(cut), config(process))).traces[0]
-    assert trace.ok, trace.errors
-    assert trace.info["air"]["why_ended"] == "killed"
-    assert trace.metrics["valid"] == trace.metrics["validates"] == 1
-    assert trace.reward != 0
+    assert late.metrics["turns"] == 1
 
 
 async def test_what_is_wrong_is_told(process: tuple[str, str], tmp_path: Path) -> None:
