@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
+from collections.abc import Iterator
 
 import pytest
 
 from air.cli.main import main
 from air.serve.http.server import bind
+from tests.until import SECONDS
 
 KINDS = [
     ["sandbox"],
@@ -18,6 +21,21 @@ KINDS = [
     ["tools", "calculator"],
     ["evaluate", "http://127.0.0.1:9/v1", "--model-name", "m"],
 ]
+
+
+@pytest.fixture(autouse=True)
+def _deadline() -> Iterator[None]:
+    """A test fails after 2 minutes. A server that starts although it should refuse would run for ever in this
+    process."""
+
+    def end(*_: object) -> None:
+        raise AssertionError(f"no end within {SECONDS:g} s")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind[0])
