@@ -304,7 +304,7 @@ async def test_a_program_that_ends_or_is_ended_is_graded(process: tuple[str, str
     """It ends by itself, is killed by the agent's command or cut off from the model, or runs out of time.
     While that last one waits for the end of its time, the others are played."""
     sleeps = threading.Event()
-    sleep, timed = tool_calls(TRY.format(2, 2, "sleep 600")), {"timeout": {"rollout": 20.0}}
+    sleep, timed = tool_calls(TRY.format(2, 2, "sleep 600")), {"timeout": {"rollout": 40.0}}
 
     def last(messages: list[dict[str, Any]]) -> Any:
         sleeps.set()
