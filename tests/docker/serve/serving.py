@@ -24,8 +24,9 @@ class Served:
         self.process, self.url, self._log = process, url, log
 
     def log(self) -> list[dict[str, Any]]:
-        """The lines of its log so far."""
-        return [json.loads(line) for line in self._log.read_text().splitlines()]
+        """The lines of its log so far, without the one that it is writing."""
+        whole, _, _ = self._log.read_text().rpartition("\n")
+        return [json.loads(line) for line in whole.splitlines()]
 
     def boxes(self) -> dict[str, Any]:
         """What its page `/health` says of boxes. `httpx.get` would load certificates first, for 25 ms."""
