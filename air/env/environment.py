@@ -9,13 +9,14 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import verifiers.v1 as vf
 
 from air import actions, tasks
 from air.aio import run_concurrently
 from air.env import recording, start_checks
+from air.env.chat.guarded_renderer import guarded
 from air.env.config import RESEARCH_FORMAT, AirHarnessConfig, ResearchEnvConfig
 from air.env.credit import split
 from air.env.episode import Episode
@@ -163,6 +164,11 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         self._serves = False
         self._boxes = self._grader = None
         await self._stack.aclose()
+
+    async def run_episode(self, task: vf.Task, ctx: vf.ModelContext, **hooks: Any) -> vf.Episode:
+        """Runs one episode with the model `ctx`, whose replies cannot make the conversion between messages
+        and tokens fail (see `GuardedRenderer`). `verifiers` calls this method; `hooks` are its callbacks."""
+        return await super().run_episode(task, guarded(ctx), **hooks)
 
     async def run(self, task: vf.Task, agents: vf.Agents) -> None:
         """Runs one episode to its end, including the gradings, in a new world (what the agent acts in), with

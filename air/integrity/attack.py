@@ -75,6 +75,9 @@ class Setup:
     format: str = "fenced"
     """The action format (the syntax in which the model writes actions); it matters only if `harness` is
     `air`."""
+    sampled: bool = False
+    """Whether the model's replies come as token ids, as in training, and not as messages, as in
+    evaluation."""
     seconds: float | None = None
     """The time limit of an episode; None: the task's own."""
     delta: Literal["previous", "best"] = "previous"

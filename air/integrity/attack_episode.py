@@ -4,7 +4,11 @@ trajectory, which is air's record of the episode."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import functools
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import verifiers.v1 as vf
 
@@ -12,7 +16,8 @@ from air.env.environment import ResearchEnv
 from air.errors import ConfigError
 from air.integrity.attack import DEFAULT, AttackEpisode, Setup
 from air.rewards.delta import validate_that_counts
-from air.testing import ScriptedServer, replies, tool_calls
+from air.testing import Script, ScriptedServer, replies, tool_calls
+from air.train.model.tokenizer import SMALLEST_VOCAB, build_tokenizer
 from air.trajectories import Trajectory, load
 
 
@@ -24,8 +29,7 @@ async def play(
     repeats the last one until the episode ends."""
     task = next(task for task in env.taskset if task.data.task_id == task_id)
     script = replies(*texts) if setup.harness == "air" else tool_calls(*texts)
-    with ScriptedServer(script) as server:
-        client = vf.EvalClientConfig(base_url=server.url, api_key_var="AIR_ATTACK_KEY")
+    with _model(script, setup) as client:
         ctx = vf.ModelContext(model="scripted", client=client)
         episode = await env.run_slot(env.slots(task)[0], ctx)
     trace = episode.traces[0] if episode.traces else None
@@ -37,6 +41,7 @@ async def play(
         record = await asyncio.to_thread(load, file)
     except ConfigError as error:
         return AttackEpisode(float(trace.reward), "", fault=f"it cannot be read: {error}")
+    as_written = setup.harness == "air" and not setup.sampled
     shown = tuple(step.shown for step in record.steps)
     errors = [*episode.errors, *trace.errors]
     if errors:
@@ -46,8 +51,39 @@ async def play(
         error="",
         observations=shown,
         metrics=dict(trace.metrics),
-        fault=_fault(record, trace, texts if setup.harness == "air" else None),
+        fault=_fault(record, trace, texts if as_written else None),
     )
+
+
+@contextmanager
+def _model(script: Script, setup: Setup) -> Iterator[vf.ClientConfig]:
+    """Context manager that runs a server on which `script` acts as the model, and yields the settings of the
+    client that requests replies from it."""
+    key = "AIR_ATTACK_KEY"
+    if not setup.sampled:
+        with ScriptedServer(script) as server:
+            yield vf.EvalClientConfig(base_url=server.url, api_key_var=key)
+        return
+    folder, tokenizer = _tokenizer()
+    with ScriptedServer(script, tokenizer) as server:
+        yield vf.TrainClientConfig.model_validate(
+            {
+                "base_url": server.url,
+                "api_key_var": key,
+                "renderer": {"name": "qwen3", "enable_thinking": False},
+                "renderer_model_name": folder.name,
+            }
+        )
+
+
+@functools.cache
+def _tokenizer() -> tuple[tempfile.TemporaryDirectory[str], Any]:
+    """Returns a small tokenizer, and the temporary folder that contains it, which lasts as long as this
+    process."""
+    tokenizer = build_tokenizer(["Try it."], SMALLEST_VOCAB, max_length=2**20)
+    folder = tempfile.TemporaryDirectory(prefix="air-tokenizer-")
+    tokenizer.save_pretrained(folder.name)
+    return folder, tokenizer
 
 
 def _counted(record: Trajectory) -> str:
@@ -63,8 +99,8 @@ def _fault(record: Trajectory, trace: vf.Trace, texts: Sequence[str] | None) -> 
     """Checks the recorded trajectory of an episode that did not fail, against `verifiers`' record `trace` and
     the model's replies `texts`. Returns a message about an inconsistency, or an empty string.
 
-    If `texts` is None, the replies are not compared, because a program in the box was the agent and wrote a
-    part of the conversation.
+    If `texts` is None, the replies are not compared: a program in the box was the agent and wrote a part of
+    the conversation, or the replies were sampled, so that the text is what could be read from tokens.
     """
     if record.end is None or record.end.reward != trace.reward:
         return "its end does not have the episode's reward"

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,8 @@ class Battery:
     def _missing(self, setup: Setup) -> str:
         """Checks that episodes with the settings `setup` can run on this machine. Returns the reason why they
         cannot, or an empty string if they can."""
+        if setup.sampled and find_spec("transformers") is None:
+            return "the model's tokens need transformers: install the extra `train`"
         if setup.harness == "air":
             return ""
         if self.provider == "process":

@@ -41,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "testing": ENV | {"env"},
     "replay": ENV | {"env"},
     "manual": ENV | {"env", "replay"},
-    "integrity": ENV | {"env", "testing"},
+    "integrity": ENV | {"env", "testing", "train"},
     "train": ENV | {"env", "testing"},
     "serve": ENV | {"env", "train"},
     "view": ENV | {"env", "train"},

@@ -33,6 +33,7 @@ from verifiers.v1.runtimes import ProgramResult
 
 from air import json_lines
 from air.actions import ActionFormat, FormatError, Message, MessageCall
+from air.env.chat.guarded_renderer import INEXPRESSIBLE
 from air.env.config import AirHarnessConfig
 from air.env.episode import EARLY_SECONDS, OVERLONG, Episode
 from air.env.observation_truncation import TokenCounter, counter_for
@@ -49,6 +50,12 @@ with a tool's result), in addition to `TURN_OVERHEAD_TOKENS`."""
 
 PROMPT_TOO_LONG = "the prompt alone is longer than the context"
 """The error message for an episode whose first prompt already exceeds the model's context."""
+BEFORE_ANY_REPLY = {
+    "context": PROMPT_TOO_LONG,
+    "format": "the chat template cannot express the prompt",
+}
+"""Error messages for an episode that ends for such a reason before the model's first reply, so that the model
+is not the cause."""
 
 
 @dataclass(frozen=True)
@@ -171,19 +178,20 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         trace: vf.Trace[Any, Any, Any],
     ) -> Reply | None:
         """Calls the model and returns its reply. Returns None, and stores the reason in `episode.why_ended`,
-        if the prompt exceeds the model's context, or if `verifiers` rejected the call because `verifiers` has
-        stopped the episode.
+        if the prompt exceeds the model's context, if the model's chat template cannot express its earlier
+        replies, or if `verifiers` rejected the call because `verifiers` has stopped the episode.
 
-        Raises InferenceError if the endpoint failed, or if the first prompt is already too long.
+        Raises InferenceError if the endpoint failed, or if it cannot take even the first prompt.
         """
         began, nodes = time.monotonic(), len(trace.nodes)
         try:
             reply = await model.complete(messages)
         except _Stopped as stop:
-            if stop.reason == "context" and not episode.counters.turns:
-                raise InferenceError(PROMPT_TOO_LONG) from None
+            if not episode.counters.turns and stop.reason in BEFORE_ANY_REPLY:
+                raise InferenceError(BEFORE_ANY_REPLY[stop.reason]) from None
             episode.why_ended = stop.reason
             episode.counters.context_ends += stop.reason == "context"
+            episode.counters.format_errors += stop.reason == "format"
             return None
         finally:
             episode.counters.model_seconds += time.monotonic() - began
@@ -274,7 +282,8 @@ def _observation_tokens(messages: Sequence[Mapping[str, Any]], tokens: TokenCoun
 
 class _Stopped(Exception):
     """Raised if the model cannot be called again in this episode. `reason` is `context` (the prompt is too
-    long) or `stopped` (`verifiers` has stopped the episode)."""
+    long), `format` (the chat template cannot express the model's replies) or `stopped` (`verifiers` has
+    stopped the episode)."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -372,6 +381,8 @@ def _with_json(call: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _refuse(status: int, text: str) -> NoReturn:
+    if INEXPRESSIBLE in text:
+        raise _Stopped("format")
     if status == 400:
         if "rollout stopped" in text:
             raise _Stopped("stopped")

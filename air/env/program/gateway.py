@@ -31,6 +31,7 @@ import verifiers.v1 as vf
 from verifiers.v1.runtimes import ProgramResult
 
 from air.actions.base import Action, Ending
+from air.env.chat.guarded_renderer import INEXPRESSIBLE
 from air.env.episode import EARLY_SECONDS, OVERLONG
 from air.env.program import http_requests
 from air.env.program.conversation import Conversation
@@ -213,6 +214,7 @@ class Gateway:
         if result.exit_code and (why := self._why_dead()):
             self.episode.why_ended = why
             self.episode.counters.context_ends += why == "context"
+            self.episode.counters.format_errors += why == "format"
             return ProgramResult(exit_code=0, stdout=result.stdout, stderr=result.stderr)
         return result
 
@@ -223,7 +225,8 @@ class Gateway:
 
     def _why_dead(self) -> str:
         """Returns the reason why the program that plays the agent failed, if the cause lies in the box:
-        `context` (the prompt became too long), or `killed` (by the agent's commands, or for lack of memory).
+        `context` (the prompt became too long), `format` (the model's chat template cannot express its
+        replies), or `killed` (by the agent's commands, or for lack of memory).
         Returns "" if the cause may lie outside, so that the agent may not be at fault."""
         trace = self._trace
         if trace is None or self._unplayed or trace.stop_condition is not None or self._unreachable:
@@ -231,6 +234,8 @@ class Gateway:
         error = trace.calls[-1].error if trace.calls else None
         if error is None:
             return "killed"
+        if INEXPRESSIBLE in error.message:
+            return "format"
         status = error.status_code
         if status is None or status >= 500 or status in _SERVER_FAULT_STATUSES:
             return ""

@@ -35,6 +35,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from air import json_lines
+from air.env.chat.guarded_renderer import GuardedRenderer
 from air.errors import InferenceError, UsageError
 from air.origin_check import is_loopback
 from air.sandbox.contract import ownership
@@ -96,7 +97,7 @@ class InferenceServer:
         )
         self._scheduler = Scheduler(sampler, window=window, alone=alone)
         self._last_metrics = Metrics()
-        self._renderer = policy.renderer()
+        self._renderer = GuardedRenderer(policy.renderer(), policy.tokenizer)
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import verifiers.v1 as vf
+from renderers import DefaultRendererConfig
 
 from air.env.config import AirTasksetConfig, ResearchEnvConfig
 from air.errors import ConfigError
@@ -25,6 +26,7 @@ from air.sandbox.process import namespaces
 from air.tasks import load
 from air.tasks.data import prepare
 from air.testing import Script, ScriptedServer, replies, tool_calls
+from air.train.model.tokenizer import SMALLEST_VOCAB, build_tokenizer
 from air.trajectories import read
 from air.trajectories.conversations import messages
 from tests.conftest import docker_problem
@@ -327,6 +329,42 @@ async def test_a_program_that_ends_or_is_ended_is_graded(process: tuple[str, str
         assert trace.metrics["valid"] == trace.metrics["validates"] == 1
         assert trace.reward == said.reward != 0
     assert late.metrics["turns"] == 1
+
+
+ONE_CALL = (
+    "{%- for m in messages %}<|im_start|>{{ m.role + '\\n' }}"
+    "{%- if (m.tool_calls or []) | length > 1 %}{{ raise_exception('one call only') }}{%- endif %}"
+    "{{- m.content or '' }}<|im_end|>\n{%- endfor %}"
+    "{%- if add_generation_prompt %}<|im_start|>assistant\n{%- endif %}"
+)
+
+
+async def test_a_reply_that_the_chat_template_cannot_express_is_the_agents_doing(
+    process: tuple[str, str], tmp_path: Path
+) -> None:
+    """In training: the template, like those of some models, refuses a message with two tool calls. The
+    program asks again and gives up; what the first call wrote is graded."""
+    tokenizer = build_tokenizer(["Try it."], SMALLEST_VOCAB, max_length=2**20)
+    tokenizer.chat_template = ONE_CALL
+    tokenizer.save_pretrained(tmp_path / "model")
+    command = json.dumps({"name": "bash", "arguments": {"command": TRY.format(2, 2, "true")}})
+    call = f"<tool_call>\n{command}\n</tool_call>"
+    env = vf.load_environment(config(process))
+    with ScriptedServer(replies(call, f"{call}{call}"), tokenizer) as server:
+        client = vf.TrainClientConfig(
+            base_url=server.url,
+            api_key_var="AIR_TEST_KEY",
+            renderer=DefaultRendererConfig(tool_parser="qwen3"),
+            renderer_model_name=str(tmp_path / "model"),
+        )
+        async with env.serving():
+            task = next(iter(env.taskset))
+            ctx = vf.ModelContext(model="scripted", client=client)
+            episode = await env.run_slot(env.slots(task)[0], ctx)
+    trace = episode.traces[0]
+    assert trace.ok, trace.errors
+    assert trace.info["air"]["why_ended"] == "format"
+    assert (trace.num_turns, trace.metrics["format_errors"], trace.metrics["valid"]) == (2, 1, 1)
 
 
 async def test_what_is_wrong_is_told(process: tuple[str, str], tmp_path: Path) -> None:

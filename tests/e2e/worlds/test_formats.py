@@ -309,3 +309,46 @@ async def test_tools_are_called_in_text_formats(name: str, model: Path, tmp_path
     assert recorded.start is not None
     assert '"open_door"' in recorded.start.system
     assert not recorded.start.tools
+
+
+ODD = [
+    '<tool_call>\n{"name": 5}\n</tool_call>',
+    r'<tool_call>{"name": "\ud800"}</tool_call>',
+    f"<tool_call>{'[' * 3000}</tool_call>",
+    call("wait", "9" * 5000),
+]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=["number", "half-a-character", "brackets", "digits"])
+async def test_a_call_that_no_message_can_contain_is_a_format_error(
+    odd: str, model: Path, tmp_path: Path
+) -> None:
+    said = [odd, FIRST, SECOND]
+    async with trained(said, model, DOORS, "tool_calls", tmp_path) as (trace, recorded):
+        assert sampled(trace, model) == [f"{one}<|im_end|>" for one in said]
+    assert [step.problem for step in recorded.steps] == ["format", "", ""]
+
+
+ONE_CALL = (
+    "{%- for m in messages %}<|im_start|>{{ m.role + '\\n' }}"
+    "{%- if (m.tool_calls or []) | length > 1 %}{{ raise_exception('one call only') }}{%- endif %}"
+    "{{- m.content or '' }}<|im_end|>\n{%- endfor %}"
+    "{%- if add_generation_prompt %}<|im_start|>assistant\n{%- endif %}"
+)
+
+
+async def test_a_reply_that_the_chat_template_cannot_express_ends_the_episode(
+    model: Path, tmp_path: Path
+) -> None:
+    """As some models' templates do, this one refuses a message with two tool calls."""
+    tokens = tokenizer(model)
+    tokens.chat_template = ONE_CALL
+    templated, kept = tmp_path / "templated", tmp_path / "kept"
+    tokens.save_pretrained(templated)
+    said = [WAIT, f"{WAIT}{WAIT}", SECOND]
+    renderer = DefaultRendererConfig(tool_parser="qwen3")
+    async with trained(said, templated, DOORS, "tool_calls", kept, renderer) as (trace, recorded):
+        assert sampled(trace, templated) == [f"{one}<|im_end|>" for one in said[:2]]
+        assert trace.info["air"]["why_ended"] == "format"
+        assert trace.reward == 0
+    assert [step.problem for step in recorded.steps] == ["", "format"]
