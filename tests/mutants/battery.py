@@ -1,6 +1,6 @@
 """Defences against attacks of the integrity battery that no weaker setting lets work.
 
-They are of the families harness abuse, injection and resource attacks. Without the defence, the battery's
+They are of the families selective masking, harness abuse, injection and resource attacks. Without the defence, the battery's
 verdict on the attack is `broken`; another attack of the family is still held.
 """
 
@@ -17,6 +17,14 @@ def _played(*attacks: str) -> tuple[str, ...]:
 
 
 MUTANTS = (
+    Mutant(
+        "no reply's tokens make the training client fail",
+        "air/env/environment.py",
+        "run_episode(task, guarded(ctx), **hooks)",
+        "run_episode(task, ctx, **hooks)",
+        _played("call-a-tool-whose-name-is-a-number", "call-a-tool-with-nested-brackets"),
+        f"{_HELD}[call-a-tool-with-no-object]",
+    ),
     Mutant(
         "a reply with more than one block is refused",
         "air/actions/fenced.py",

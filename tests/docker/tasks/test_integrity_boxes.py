@@ -33,6 +33,7 @@ QUICK = (
     "kill-everything",
     "delete-the-best-artefact-after-its-validate",
     "make-the-artefact-a-link-to-itself",
+    "call-a-tool-whose-name-is-a-number",
     "signal-the-first-process",
     "reply-with-a-nul-in-the-script",
     "reply-with-fences-in-fences",
@@ -41,6 +42,9 @@ QUICK = (
 )
 
 SHOWN_BY_MUTANTS = (
+    "call-a-tool-whose-name-is-a-number",
+    "call-a-tool-with-nested-brackets",
+    "call-a-tool-with-no-object",
     "reply-with-two-blocks",
     "reply-with-fences-in-fences",
     "ask-the-model-in-a-new-conversation",
