@@ -31,7 +31,7 @@ MUTANTS = (
         "        await box.freeze()\n",
         "        pass\n",
         (
-            "tests/unit/worlds/test_agent_pause.py::test_what_an_agent_left_running_stands_still_while_its_artefact_is_graded",
+            "tests/unit/worlds/test_finish.py::test_what_an_agent_left_running_stands_still_while_its_artefact_is_graded",
         ),
         "tests/unit/worlds/test_finish.py::test_both_splits_grade_the_bytes_that_were_collected_once",
     ),
