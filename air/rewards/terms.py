@@ -56,7 +56,8 @@ class RewardSettings(BaseModel):
     time_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
     """The penalty for using the episode's whole time limit. It is multiplied by the share of the limit that
     the agent used (at most 1), and subtracted from the reward. The time runs from the moment when the task's
-    files are in the box (the agent's sandbox) to the agent's last reply, without the time of grading."""
+    files are in the box (the agent's sandbox) to the agent's last reply, without the time of grading,
+    while the agent's processes stand still."""
     test_weight: float = Field(0.0, ge=0, allow_inf_nan=False)
     """A factor: this factor times the normalised test score is added to the reward. If it is above 0,
     training uses the test split, so test scores no longer measure performance on unseen data."""

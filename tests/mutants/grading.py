@@ -26,6 +26,16 @@ MUTANTS = (
         "tests/unit/tasks/test_grading.py::test_a_grade_is_measured_once_and_remembered_on_disk",
     ),
     Mutant(
+        "what an agent left running stands still while its artefact is graded",
+        "air/worlds/research/agent_pause.py",
+        "        await box.freeze()\n",
+        "        pass\n",
+        (
+            "tests/unit/worlds/test_finish.py::test_what_an_agent_left_running_stands_still_while_its_artefact_is_graded",
+        ),
+        "tests/unit/worlds/test_finish.py::test_both_splits_grade_the_bytes_that_were_collected_once",
+    ),
+    Mutant(
         "answers are not in an agent's box",
         "air/tasks/__init__.py",
         "    await box.put(prepared.agent)",

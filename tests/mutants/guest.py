@@ -71,6 +71,14 @@ MUTANTS = (
         DOCKER_WORKS,
     ),
     Mutant(
+        "the guest reads no endless environment",
+        "air/sandbox/guest/running_commands.py",
+        "file.read(min(ENVIRONMENT_PIECE, left))",
+        "file.readall()",
+        in_docker("an-endless-environment-does-not-end-the-guest"),
+        DOCKER_WORKS,
+    ),
+    Mutant(
         "the guest is another user than its commands",
         "air/sandbox/guest/users.py",
         "INSIDE_UID, GUEST_UID = 1000, 65532",

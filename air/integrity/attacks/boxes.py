@@ -36,6 +36,7 @@ _NAMES: dict[Family, tuple[str, ...]] = {
         "memory-in-small-pieces-does-not-end-the-guest",
         "no-command-leaves-the-order-of-out-of-memory",
         "with-no-process-left-files-are-still-served",
+        "an-endless-environment-does-not-end-the-guest",
         "out-of-memory-ends-commands-first",
     ),
     "resource attacks": (

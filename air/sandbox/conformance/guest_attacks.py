@@ -185,3 +185,31 @@ async def memory_that_outlives_its_process_is_bounded(box: Box) -> None:
     sent, sets = map(int, (await _python(box, _QUEUES)).text.split())
     expect(sent <= 8 << 20 and sets <= 256, (sent, sets))
     await answers(box)
+
+
+_ENDLESS_ENVIRONMENT = """
+import ctypes, os, struct, time
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = libc.sbrk.restype = ctypes.c_void_p
+libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t) + (ctypes.c_int,) * 3 + (ctypes.c_long,)
+size = 8 << 30
+start = libc.mmap(None, size, 1, 0x4022, -1, 0)  # private, anonymous, and no memory is reserved for it
+fields = [int(field) for field in open("/proc/self/stat").read().rpartition(")")[2].split()[1:]]
+code, data, brk, stack, arguments = fields[22:24], fields[41:43], fields[43], fields[24], fields[44:46]
+layout = (*code, *data, brk, libc.sbrk(0), stack, *arguments, start, start + size, 0, 0, 2**32 - 1)
+if start != 2**64 - 1 and libc.prctl(35, 14, struct.pack("12Q2I", *layout), 104, 0) == 0:
+    print("set", flush=True)
+if os.fork() == 0:
+    os.setsid()
+    os.closerange(0, 3)
+    time.sleep(600)
+"""
+
+
+@CHECKS.add()
+async def an_endless_environment_does_not_end_the_guest(box: Box) -> None:
+    """To find the processes of a command, the guest reads the environment of processes without a parent."""
+    said = (await _python(box, _ENDLESS_ENVIRONMENT)).text
+    expect(said == "set\n" or box.isolation == "process", said)  # its limit of memory may forbid it
+    expect((await box.exec("sleep 600", timeout=0.5)).timed_out, "the command has ended")
+    await answers(box)

@@ -64,12 +64,22 @@ def client() -> docker.APIClient:
             raise translated(error, doing="connecting to it") from error
 
 
+class Client(docker.APIClient):  # type: ignore[misc]  # the SDK has no types
+    """A connection to the container engine in which each request for a container's streams or for events has
+    a time limit. Without this class, the Docker SDK would wait for ever if the engine stands still."""
+
+    def request(self, method: str, url: str, **options: Any) -> Any:
+        if url.endswith(("/attach", "/events")) and options.get("timeout") is None:
+            options["timeout"] = self.timeout
+        return super().request(method, url, **options)
+
+
 @cache
 def _client(_pid: int, _host: str) -> docker.APIClient:
     _check_socket()
     settings = docker.utils.kwargs_from_env()
     timeout, size = _ANSWER_SECONDS, _THREADS
-    return docker.APIClient(version="auto", timeout=timeout, max_pool_size=size, **settings)
+    return Client(version="auto", timeout=timeout, max_pool_size=size, **settings)
 
 
 _LOCK = threading.Lock()

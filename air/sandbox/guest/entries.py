@@ -13,7 +13,15 @@ import os
 import stat
 
 from air.sandbox.guest import accounts
-from air.sandbox.guest.files import CHUNK, MAX_DEPTH, MAX_ENTRIES, AnswerFrames, Files, Refused
+from air.sandbox.guest.files import (
+    CHUNK,
+    MAX_DEPTH,
+    MAX_ENTRIES,
+    AnswerFrames,
+    Files,
+    Refused,
+    names_in,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,10 +64,8 @@ class Entries:
             fd = self._opened(path, follow=path == top)
             try:
                 batch = []
-                for name in sorted(os.listdir(fd)):
+                for name in names_in(fd, MAX_ENTRIES - count):
                     count += 1
-                    if count > MAX_ENTRIES:
-                        raise Refused("it holds too many files")
                     below = os.path.join(path, name)
                     try:
                         batch.append(described(fd, name, below, names))
@@ -199,7 +205,7 @@ class Gathering:
     def _folder(self, folder: int, name: str, path: str, depth: int) -> AnswerFrames:
         fd = os.open(name, _LISTED, dir_fd=folder)
         try:
-            for below in sorted(os.listdir(fd)):
+            for below in names_in(fd, self.entries):
                 yield from self.entry(fd, below, os.path.join(path, below), depth + 1)
         finally:
             os.close(fd)

@@ -7,7 +7,7 @@ an open box, however, every path is allowed and links are followed, with the rig
 names. Standard library only, Python >= 3.8, no import of `air`.
 """
 
-# ruff: noqa: PTH103, PTH116, PTH118, PTH208, SIM105
+# ruff: noqa: PTH103, PTH116, PTH118, SIM105
 # Neither pathlib nor contextlib is worth its import at every start of a box.
 from __future__ import annotations
 
@@ -46,6 +46,18 @@ class FileRefused(Exception):
         super().__init__(path)
         self.path = path
         self.cause = cause
+
+
+def names_in(folder: int, most: int) -> list[str]:
+    """Returns the sorted names of the entries of the folder with the file descriptor `folder`. Raises Refused
+    if there are more than `most`: the names of a million files need much memory."""
+    names: list[str] = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if len(names) >= most:
+                raise Refused("it holds too many files")
+            names.append(entry.name)
+    return sorted(names)
 
 
 class Upload:
@@ -209,7 +221,7 @@ class Files:
                     if not header.get("tree"):
                         raise Refused("it is a folder, not a regular file")
                     yield {"entry": entry, "folder": True}, b""
-                    for name in sorted(os.listdir(fd), reverse=True):
+                    for name in reversed(names_in(fd, MAX_ENTRIES - count - len(pending))):
                         pending.append((entry + "/" + name if entry else name, [*parts, name]))
                     continue
                 mode = os.fstat(fd).st_mode & 0o777

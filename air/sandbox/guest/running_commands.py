@@ -37,6 +37,8 @@ they may fork meanwhile. The command counts as dead after this number of listing
 process.
 
 All processes of a box without a pid namespace count as dead after this number of empty listings in a row."""
+ENVIRONMENT_BYTES, ENVIRONMENT_PIECE = 6 << 20, 1 << 16
+"""The kernel starts no program with more than 6 MiB of environment and arguments."""
 # Positions among the fields of `_stats`: the number of threads, and the time at which the process started.
 THREADS, STARTED = 17, 19
 SIGNALS = [
@@ -264,25 +266,38 @@ def is_marked(
     try:
         if rights:
             rights.of_process(pid)
-        parts = _environment(pid).split(b"\0")
+        prefix = f"\0{MARK}={mark}-".encode()
+        own = prefix + b"%d\0" % ident
+        found = _in_environment(pid, (own, prefix))
     except OSError:
         return not strict
-    prefix = f"{MARK}={mark}-".encode()
-    if strict:
-        return prefix + b"%d" % ident in parts
-    return prefix + b"%d" % ident in parts or not any(part.startswith(prefix) for part in parts)
+    return own in found or not (strict or prefix in found)
 
 
-def _environment(pid: int) -> bytes:
-    """Returns the environment with which a process was started, as in `/proc/<pid>/environ`; that of another
-    thread if the process's first thread has ended. Raises OSError if it cannot be read."""
+def _in_environment(pid: int, texts: tuple[bytes, ...]) -> set[bytes]:
+    """Returns those of `texts` that occur in the environment with which a process was started, as in
+    `/proc/<pid>/environ`, after a NUL byte; in that of another thread if the process's first thread has
+    ended. Raises OSError if the environment cannot be read.
+
+    Reads at most `ENVIRONMENT_BYTES`, in pieces: a process can make all its memory its environment.
+    """
     folder = f"/proc/{pid}"
     if (_stat(f"{folder}/stat") or [b""])[0] == b"Z":
         threads = [f"{folder}/task/{name}" for name in os.listdir(f"{folder}/task")]
         states = {thread: (_stat(f"{thread}/stat") or [b"Z"])[0] for thread in threads}
         folder = min(threads, key=lambda thread: states[thread] in (b"Z", b"X"), default=folder)
-    with open(f"{folder}/environ", "rb") as file:
-        return file.read()
+    found: set[bytes] = set()
+    data, left = b"\0", ENVIRONMENT_BYTES
+    with open(f"{folder}/environ", "rb", buffering=0) as file:
+        while left > 0:
+            piece = file.read(min(ENVIRONMENT_PIECE, left))
+            left -= len(piece)
+            data += piece or b"\0"  # the last entry may have no NUL byte
+            found.update(text for text in texts if text in data)
+            if not piece:
+                break
+            data = data[-max(map(len, texts)) :]
+    return found
 
 
 def tree(

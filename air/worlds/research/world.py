@@ -15,7 +15,7 @@ import contextlib
 import copy
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from air.tasks.artefact import Artefact, collect
 from air.tasks.grading import Grade, Grader
 from air.tasks.spec import TaskSpec
 from air.worlds.base import Observation, Step, Validation
+from air.worlds.research.agent_pause import paused
 from air.worlds.research.observations import (
     BOX_ENDED,
     NONE_LEFT,
@@ -37,42 +38,13 @@ from air.worlds.research.observations import (
     score_line,
 )
 from air.worlds.research.score_rounding import OLD_STEP
+from air.worlds.research.times import Times
 from air.worlds.research.tools import Tools
 
 if TYPE_CHECKING:
     from air.worlds.research.tool_servers import ToolServers
 
 OUTPUT_BYTES = 16_000
-
-
-@dataclass
-class Times:
-    """The time in seconds that an episode spent on each activity. `exec` is the time of scripts and of the
-    tools of the action format `mlgym`. `grading` is the time of gradings, including all waiting."""
-
-    queue: float = 0.0
-    box: float = 0.0
-    """The time in seconds from the request for a box (an isolated place for commands) until the task's files
-    are in the box, including all waiting. `queue` is the part of this time that the episode spent in the
-    queue for boxes and GPUs."""
-    exec: float = 0.0
-    grading: float = 0.0
-    recording: float = 0.0
-    """The time in seconds that was spent on recording, such as finding changed files. It is not part of the
-    agent's time."""
-    agent: float = 0.0
-    """The agent's own time in seconds, from the moment when the task's files were in its box to the end of
-    the episode, without `grading` and `recording`. Set at the end of the episode."""
-
-    @contextmanager
-    def as_recording(self) -> Iterator[None]:
-        """Context manager that measures how long its `with` block takes, and adds this time to
-        `recording`."""
-        began = time.monotonic()
-        try:
-            yield
-        finally:
-            self.recording += time.monotonic() - began
 
 
 @dataclass
@@ -307,8 +279,11 @@ class ResearchWorld:
             artefact = None if self._graded_in_place else await self._collect()
         except ArtefactError as error:
             problem = str(error)
-        validation = await self._grade(artefact, problem, began, automatic)
+        collecting = time.monotonic() - began
+        async with self._paused_for(artefact) as still:
+            validation = await self._grade(artefact, problem, began, automatic)
         self.times.grading += validation.seconds
+        self.times.grading_beside_agent += collecting if still else validation.seconds
         self._add(validation, artefact)
         if self.on_validated is not None:
             self.on_validated()
@@ -333,12 +308,8 @@ class ResearchWorld:
             await self.validate(automatic=True)
         began = time.monotonic()
         if self._counted_artefact is not None and self.task.rules is None:
-            self.test_artefact = await self._kept(self._counted_artefact)
-            with contextlib.suppress(ArtefactError), self._noting_broken_tasks():
-                grade = await self.grader.grade(
-                    self.task, self._counted_artefact, split="test", seed=0
-                )
-                self.test_score, self.test_stderr = grade.score, grade.stderr
+            async with self._paused_for(self._counted_artefact):
+                await self._test(self._counted_artefact)
         self.times.grading += time.monotonic() - began
         self.finished = True
 
@@ -370,11 +341,10 @@ class ResearchWorld:
     @property
     def agent_seconds(self) -> float:
         """The time, in seconds, that counts for the agent so far: the time since its work began, without the
-        time for gradings and for recording the episode."""
+        time for recording the episode, and for gradings while the agent's processes stood still."""
         if self._closed:
             return self.times.agent
-        others = self.times.grading + self.times.recording
-        return max(0.0, time.monotonic() - self._began - others)
+        return max(0.0, time.monotonic() - self._began - self.times.of_air)
 
     @property
     def reward(self) -> float:
@@ -464,6 +434,18 @@ class ResearchWorld:
             except BoxEndedError as error:
                 self.box_end_reason = str(error)
         raise ArtefactError(BOX_ENDED)
+
+    async def _test(self, artefact: Artefact) -> None:
+        """Grades `artefact` on the test split. The score stays None if the artefact is refused."""
+        self.test_artefact = await self._kept(artefact)
+        with contextlib.suppress(ArtefactError), self._noting_broken_tasks():
+            grade = await self.grader.grade(self.task, artefact, split="test", seed=0)
+            self.test_score, self.test_stderr = grade.score, grade.stderr
+
+    def _paused_for(self, artefact: Artefact | None) -> AbstractAsyncContextManager[bool]:
+        """Context manager: stops the agent's processes while `artefact` is graded, and yields whether they
+        stand still. Stops nothing if there is nothing to grade, or if the grader works in the agent's box."""
+        return nullcontext(True) if artefact is None else paused(self.box)
 
     @contextmanager
     def _noting_broken_tasks(self) -> Iterator[None]:

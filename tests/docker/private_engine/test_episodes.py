@@ -149,6 +149,25 @@ async def test_an_episode_whose_engine_ends_during_a_grade_is_masked(
 
 
 @pytest.mark.full
+async def test_an_episode_whose_engine_stands_still_is_masked(
+    engine: Engine, breaker: Path, tmp_path: Path
+) -> None:
+    """Its socket still takes connections, so only the limit of five minutes for a request ends the wait."""
+    records = tmp_path / "records"
+    config = research(["titanic"], "docker", record_dir=records, max_failures=LIMIT)
+    script = in_turn(ending(engine, Engine.suspend), replies(WELL))
+    async with played_by(script, config) as play:
+        try:
+            failed = await play()
+        finally:
+            await asyncio.to_thread(engine.resume)
+        check_failed(failed, breaker, 1, at_actions=1)
+        check_masked(records, 1)
+        check_well(await play(), breaker)
+    await until(lambda: not engine.containers() and not engine.programs(), every=0.1)
+
+
+@pytest.mark.full
 async def test_an_episode_that_begins_without_an_engine_is_masked(
     engine: Engine, breaker: Path, tmp_path: Path
 ) -> None:
