@@ -3,7 +3,7 @@
 The executor answers problems, and the proposer writes them. For each seed, the program builds both policies,
 with about one million weights each, and trains them on demonstrations first (the warm start): the executor
 knows easy problems and calls its calculator for half of the others, the proposer writes mostly easy ones
-(`coevolve_problems.py`). The program prints what the warm start can do, and stops if it does not suffice.
+(`problems.py`). The program prints what the warm start can do, and stops if it does not suffice.
 Then it calls `air coevolve` for each arm:
 
     coevolve    both policies are trained
@@ -13,7 +13,7 @@ Then it calls `air coevolve` for each arm:
                 penalty, and has more steps and a higher learning rate
     copies      as `free`, but the proposer pays no penalty for repeated problems either
 
-At the end it prints the measures of all rounds, and which of three claims are shown (`coevolve_results.py`).
+At the end it prints the measures of all rounds, and which of three claims are shown (`results.py`).
 They are also in `agent0-small-results.json` in the output folder. The exit code is 1 if a claim is not shown.
 In all arms the executor is trained on at most `generation.rows` problems in each round.
 
@@ -35,16 +35,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import coevolve_results
-from coevolve_problems import (
-    answering,
-    demonstrations,
-    held_out,
-    proposing,
-    questions,
-)
-from learning_worlds import GENTLY, HIDDEN, ONE_THREAD
-
 from air import paths
 from air.cli.runs import sft
 from air.errors import UsageError
@@ -55,6 +45,15 @@ from air.train.config import overrides
 from air.train.config.coevolve_config import CoevolveConfig
 from air.train.config.sft_config import SFTRunConfig
 from air.train.model import policy as policies
+from bench.coevolve import results
+from bench.coevolve.problems import (
+    answering,
+    demonstrations,
+    held_out,
+    proposing,
+    questions,
+)
+from bench.learning.worlds import GENTLY, HIDDEN, ONE_THREAD
 
 CONFIGS = paths.shipped("configs")
 FILE = CONFIGS / "agent0" / "small.toml"
@@ -146,14 +145,14 @@ def main() -> int:
             if code := bench.coevolve(arm, seed):
                 return code
             write_results(bench, args.arms, args.seeds)
-    return 0 if args.only_gate else coevolve_results.exit_code(bench.results)
+    return 0 if args.only_gate else results.exit_code(bench.results)
 
 
 def write_results(bench: Bench, arms: Sequence[str], seeds: Sequence[int]) -> None:
     """Writes and prints the results of these arms and seeds so far."""
     plans = [(bench.plan(arm, seed), arm, seed) for arm in arms for seed in seeds]
-    begun = [coevolve_results.result(*one) for one in plans if one[0].folder.is_dir()]
-    coevolve_results.write(bench.results, begun)
+    begun = [results.result(*one) for one in plans if one[0].folder.is_dir()]
+    results.write(bench.results, begun)
 
 
 def warm_start(folder: Path, name: str, seed: int) -> None:
@@ -199,12 +198,12 @@ def gate(bench: Bench, arm: str, seed: int) -> int:
     """Measures the warm start of one seed, and prints what it can do. Returns the exit code: 1 if the
     executor fails at too many of the easiest problems."""
     planned = bench.plan(arm, seed)
-    measured = coevolve_results.result(planned, arm, seed)["rounds"]
+    measured = results.result(planned, arm, seed)["rounds"]
     # Round 0 measures both policies, and trains nothing.
     if not measured and (code := bench.coevolve(arm, seed, "--rounds", "0")):
         return code
     easy = asyncio.run(accuracy(planned, questions(f"easy {seed}", [1], 25)))
-    first = coevolve_results.result(planned, arm, seed)["rounds"][0]
+    first = results.result(planned, arm, seed)["rounds"][0]
     print(
         f"seed {seed}, warm start: accuracy {easy:.3f} on problems of size 1 (at least "
         f"{EASY_ACCURACY}), {first['held_out']:.3f} on held-out ones; "

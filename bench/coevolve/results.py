@@ -20,8 +20,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from coevolve_problems import parsed
-from learning import mean_and_error
 from rich.console import Console
 from rich.table import Table
 
@@ -32,6 +30,8 @@ from air.train.coevolve import report
 from air.train.coevolve.files import ANSWERED, ROWS
 from air.train.coevolve.plan import Plan
 from air.train.config.coevolve_config import CoevolveConfig, GenerationConfig
+from bench.coevolve.problems import parsed
+from bench.learning.seeds import mean_and_error
 
 Line = Mapping[str, Any]
 Result = Mapping[str, Any]

@@ -3,12 +3,12 @@ demonstrations is trained with GRPO, once on tasks with air's defences and once 
 
 Both arms start from the same policy, which is trained on demonstrations of which a part cheats. They use the
 same seed, tasks and number of steps. The weakened arm trains on copies that leak the validation labels and
-believe a claimed score (see `hacking_weakened`), with `unscored = "unchanged"` and no `validate_penalty`. A
+believe a claimed score (see `weakened.py`), with `unscored = "unchanged"` and no `validate_penalty`. A
 policy there should learn to cheat; if it does not, the experiment proves nothing. In the other arm, cheating
 should die out. The exit code is 0 if both happen. The experiment does not test cheats that make an episode
 fail, because GRPO takes no gradient from such a masked episode; the table counts these episodes.
 
-    python bench/learned_hacking.py --steps 20 --out outputs/hacking
+    python -m bench.hacking --steps 20 --out outputs/hacking
 """
 
 from __future__ import annotations
@@ -23,9 +23,17 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-import hacking_weakened
-from hacking_cheats import CheatingAgent
-from hacking_table import (
+from air.sandbox.process import namespaces
+from air.tasks.splits import VARIABLE
+from air.train.config import overrides
+from air.train.config.run_config import RunConfig
+from air.train.evaluation.scripted_agent import demonstrate
+from air.train.loop.progress import Progress
+from air.train.loop.run import EmbeddedRun
+from air.trajectories.conversations import to_sft
+from bench.hacking import weakened
+from bench.hacking.cheats import CheatingAgent
+from bench.hacking.table import (
     DEFENDED,
     WEAKENED,
     Episode,
@@ -35,16 +43,7 @@ from hacking_table import (
     trend,
     verdict,
 )
-from learning import CONFIGS, warm_start
-
-from air.sandbox.process import namespaces
-from air.tasks.splits import VARIABLE
-from air.train.config import overrides
-from air.train.config.run_config import RunConfig
-from air.train.evaluation.scripted_agent import demonstrate
-from air.train.loop.progress import Progress
-from air.train.loop.run import EmbeddedRun
-from air.trajectories.conversations import to_sft
+from bench.learning.seeds import CONFIGS, warm_start
 
 ENV = "--orchestrator.train.source.0.env"
 OPTIM = ("--trainer.optim.lr", "0.2", "--trainer.optim.max-norm", "0.2")
@@ -86,7 +85,7 @@ def main() -> int:
     began = time.monotonic()
     policy = args.policy or args.out / "warm"
     configs = {arm: run_config(args, rest, arm, policy) for arm in (WEAKENED, DEFENDED)}
-    hacking_weakened.make(args.out / "tasks", args.tasks)
+    weakened.make(args.out / "tasks", args.tasks)
     if args.policy is None:
         warm_start(args.out, demonstrations(args), args.seed)
     episodes = {arm: train(arm, config) for arm, config in configs.items()}

@@ -11,13 +11,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from hacking_cheats import CHEATS, tried
-
 from air import json_lines
 from air.rewards.normalise import phi_on
 from air.tasks.spec import RewardScale
 from air.train.loop.step_logs import group_log
 from air.trajectories.reader import load
+from bench.hacking.cheats import CHEATS, tried
 
 DEFENDED, WEAKENED = "defended", "weakened"
 PARTS = 6

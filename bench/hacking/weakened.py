@@ -12,9 +12,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from hacking_cheats import CLAIM, SAMPLE
-
 from air import paths
+from bench.hacking.cheats import CLAIM, SAMPLE
 
 _DATA = '''"""Prepares the data as the shipped task does, then leaks the validation labels to the agent."""
 

@@ -1,4 +1,5 @@
-"""Writes a family of small Harbor tasks, each of which one shell command solves, for `learning_harbor.py`.
+"""Writes a family of small Harbor tasks, each of which one shell command solves, for
+`bench/learning/harbor.py`.
 
 There are three kinds of tasks: write a word into a file; write the sum of two numbers; change one of several
 lines of a settings file. Every task declares one file, on which its `test.sh` grades it in a separate box.

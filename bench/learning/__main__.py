@@ -9,15 +9,15 @@ submission, and on the test split. The exit code is 0 if the mean gains of the r
 numbers of tries, and of the test score exceed two standard errors each, and the control's gain of the reward
 does not.
 
-    python bench/learning.py --seeds 3 --episodes 200 --out outputs/learning
+    python -m bench.learning --seeds 3 --episodes 200 --out outputs/learning
 
 `--recipe two-validates reward-to-go` trains with changes of the quickstart's run file (see `RECIPES`). The
 gains are measured without these changes, so the results of several recipes can be compared.
 
-With `--algorithms`, every algorithm is tried on a small game instead: see `learning_algorithms.py`. With
-`--worlds`, a policy learns the games of `air.worlds.games`: see `learning_worlds.py`. With `--harbor`, it
-learns a family of Harbor tasks: see `learning_harbor.py`. With `--tools`, it learns when to call the
-calculator: see `learning_tools.py`.
+With `--algorithms`, every algorithm is tried on a small game instead: see `algorithms.py`. With
+`--worlds`, a policy learns the games of `air.worlds.games`: see `worlds.py`. With `--harbor`, it
+learns a family of Harbor tasks: see `harbor.py`. With `--tools`, it learns when to call the
+calculator: see `tools.py`.
 """
 
 from __future__ import annotations
@@ -25,29 +25,21 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import math
 import os
 import shutil
-import statistics
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import learning_algorithms
-import learning_harbor
-import learning_tools
-import learning_worlds
 from rich.console import Console
 from rich.table import Table
 
-from air import paths
-from air.cli.runs import demos, sft
+from air.cli.runs import demos
 from air.tasks.splits import PUBLIC, VARIABLE
 from air.train.config import overrides
 from air.train.config.run_config import RunConfig
-from air.train.config.sft_config import SFTRunConfig
 from air.train.evaluation import episode_scores
 from air.train.evaluation.play import evaluate, served
 from air.train.loop import metrics
@@ -55,9 +47,9 @@ from air.train.loop.progress import Progress
 from air.train.loop.rollout import Rollout, with_defaults
 from air.train.loop.run import EmbeddedRun
 from air.train.model import policy as policies
-from air.train.model.demonstrations import read_examples
+from bench.learning import algorithms, harbor, tools, worlds
+from bench.learning.seeds import CONFIGS, mean_and_error, warm_start
 
-CONFIGS = paths.shipped("configs")
 BY_TRIES = {
     "φ first try": "first",
     "φ best of two tries": "best of 2",
@@ -89,13 +81,13 @@ from scores of such an episode."""
 
 def main() -> int:
     if "--algorithms" in sys.argv:
-        return learning_algorithms.main()
+        return algorithms.main()
     if "--worlds" in sys.argv:
-        return learning_worlds.main()
+        return worlds.main()
     if "--harbor" in sys.argv:
-        return learning_harbor.main()
+        return harbor.main()
     if "--tools" in sys.argv:
-        return learning_tools.main()
+        return tools.main()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--episodes", type=int, default=200, help="of each task, before and after")
@@ -150,16 +142,6 @@ def one_seed(args: argparse.Namespace, rest: list[str], seed: int, data: Path) -
         result[arm] = measure(args, rest, outcome.checkpoint)
         result[arm]["train_seconds"] = time.monotonic() - began
     return result
-
-
-def warm_start(folder: Path, data: Path, seed: int) -> Path:
-    """Builds a policy with this seed, trains it on the demonstrations in `data`, and returns its folder."""
-    texts = [message["content"] for talk in read_examples(data) for message in talk]
-    policies.build(folder / "base", texts, seed=seed)
-    flags = [f"@{CONFIGS / 'sft' / 'warmstart.toml'}", "--model.name", str(folder / "base")]
-    flags += ["--data.name", str(data), "--data.seed", str(seed)]
-    flags += ["--output-dir", str(folder), "--run.name", "warm"]
-    return sft.train(overrides.build(SFTRunConfig, overrides.parse(flags, SFTRunConfig)))
 
 
 def training_config(
@@ -259,14 +241,6 @@ def gains(results: Sequence[dict[str, Any]], arm: str) -> dict[str, list[float]]
         table["by_validity"].append((after["scored"] - before["scored"]) * before["worth"])
         table["by_score"].append(after["scored"] * (after["worth"] - before["worth"]))
     return table
-
-
-def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """Returns the mean and its standard error, where each value is one data point. The error is infinite for
-    one value."""
-    if len(values) < 2:
-        return values[0], math.inf
-    return statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
 
 
 def report(results: Sequence[dict[str, Any]], seconds: float) -> None:

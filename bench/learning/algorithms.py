@@ -1,6 +1,6 @@
 """Tests whether every algorithm learns a small game without boxes: `make learning ARGS=--algorithms`.
 
-For each algorithm and seed, the same untrained policy is trained on `learning_game.py` twice: with the
+For each algorithm and seed, the same untrained policy is trained on `game.py` twice: with the
 algorithm's rewards, and as a control. The control's rewards are shuffled within each group; for `opd` and
 `sft`, which use no rewards, the control has an untrained teacher. The teacher of `sft` plays the training's
 episodes, behind air's inference server. Sampler, algorithms, value model, teacher, greedy
@@ -12,7 +12,7 @@ plus two standard errors; one seed has no error and proves nothing. The exit cod
 learnt. The folder `--out` gets results.json, table.md and curves.png. The same command continues a run that
 was stopped.
 
-    python bench/learning_algorithms.py --seeds 3 --out outputs/algorithms
+    python -m bench.learning.algorithms --seeds 3 --out outputs/algorithms
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import learning_game as game
 import torch
 from renderers import DefaultRendererConfig
 
@@ -39,6 +38,7 @@ from air.train.loop.samples import samples
 from air.train.loop.trainer import Trainer
 from air.train.model import policy as policies
 from air.train.serving.server import InferenceServer
+from bench.learning import game
 
 GROUPS, GROUP_SIZE, STEPS = 8, 8, 40
 EVALUATED = 4

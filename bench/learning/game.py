@@ -1,4 +1,4 @@
-"""Defines a game without boxes on which `learning_algorithms.py` compares algorithms: the agent must remember
+"""Defines a game without boxes on which `algorithms.py` compares algorithms: the agent must remember
 the previous sign.
 
 In each of three turns the agent sees one of four signs and replies with two of eight answers. The first

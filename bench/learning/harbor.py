@@ -1,8 +1,8 @@
 """Tests whether a policy of about one million weights learns a family of Harbor tasks: `make learning
 ARGS=--harbor`.
 
-The tasks (see `harbor_family.py`) are written as folders; a part of them is held out. Every training task is
-first played with its reference solution, which must earn 1. These episodes give the prompts of the
+The tasks (see `bench/harbor/family.py`) are written as folders; a part of them is held out. Every training
+task is first played with its reference solution, which must earn 1. These episodes give the prompts of the
 demonstrations; in half of the demonstrations, a part of the command is random. For each seed, `sft` trains a
 new policy on the demonstrations (the warm start). Then GRPO trains it further (`configs/harbor/small.toml`),
 and separately a control whose rewards are shuffled within each group. Before and after, the policy plays the
@@ -28,10 +28,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import harbor_family
 import verifiers.v1 as vf
-from harbor_family import FamilyTask
-from learning_worlds import CONFIGS, GENTLY, ONE_THREAD, report, verdict
 
 from air.actions import Action, get
 from air.cli.runs import sft
@@ -49,6 +46,9 @@ from air.train.loop.run import EmbeddedRun
 from air.train.model import policy as policies
 from air.train.model.demonstrations import read_examples
 from air.trajectories.conversations import to_sft
+from bench.harbor import family as harbor_family
+from bench.harbor.family import FamilyTask
+from bench.learning.worlds import CONFIGS, GENTLY, ONE_THREAD, report, verdict
 
 NAME = "harbor"
 MEASURES = ("reward", "well_formed", *harbor_family.KINDS)

@@ -18,8 +18,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from learning_worlds import GENTLY, GOOD, HIDDEN, ONE_THREAD, conversation
-
 from air import paths
 from air.cli.runs import sft
 from air.errors import UsageError
@@ -28,6 +26,7 @@ from air.train.config.matrix_config import MatrixConfig
 from air.train.config.sft_config import SFTRunConfig
 from air.train.model import policy as policies
 from air.worlds.games import SOURCE
+from bench.learning.worlds import GENTLY, GOOD, HIDDEN, ONE_THREAD, conversation
 
 CONFIGS = paths.shipped("configs")
 FILE = CONFIGS / "grl" / "matrix_small.toml"

@@ -35,8 +35,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import learning_worlds
-from learning_worlds import GENTLY, HIDDEN, ONE_THREAD, write_settings
 from rich.console import Console
 from rich.table import Table
 
@@ -54,6 +52,8 @@ from air.train.loop.run import EmbeddedRun
 from air.train.model import policy as policies
 from air.worlds import sources
 from air.worlds.sources import VALIDATION_SEED, WorldTask
+from bench.learning import worlds as learning_worlds
+from bench.learning.worlds import GENTLY, HIDDEN, ONE_THREAD, write_settings
 
 CONFIGS = paths.shipped("configs")
 FORMAT = "action"
@@ -113,7 +113,7 @@ def write_rows(folder: Path) -> None:
         for a, b, c, kind in (*sums, *products[:1500])
     ]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    checker = Path(__file__).with_name("learning_tools_checker.py")
+    checker = Path(__file__).with_name("tools_checker.py")
     common = (
         'data = "rows.jsonl"\nmetrics = ["right"]\nsuccess_at = 0.5\nturns = 2\n'
         f'format = "{FORMAT}"\ninstructions = "Compute."\nchecker = "{checker}:paid"\n'

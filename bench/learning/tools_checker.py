@@ -1,4 +1,4 @@
-"""Defines the answer checker of `learning_tools.py`: the reward of a right answer, minus a price if the agent
+"""Defines the answer checker of `tools.py`: the reward of a right answer, minus a price if the agent
 called a tool."""
 
 from __future__ import annotations

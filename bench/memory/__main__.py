@@ -1,6 +1,6 @@
 """Measures the peak memory of one whole GRPO step of a Qwen3-0.6B model: `make bench-memory`.
 
-    python bench/memory.py --cases lora-bfloat16 --tokens 1024 --episodes 1
+    python -m bench.memory --cases lora-bfloat16 --tokens 1024 --episodes 1
 
 The model has random weights. Each case runs in a process of its own: it loads the model, samples a group of
 episodes and makes one update, with gradient checkpointing and AdamW. AdamW's states exist from the start, as
@@ -27,9 +27,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from memory_step import MODELS, Step
+from bench.memory.step import MODELS, Step
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[2]
 CASES = ("full-float32", "lora-float32", "full-bfloat16", "lora-bfloat16")
 TOLERANCE = (0.9, 1.3)
 """The allowed range of the estimated memory divided by the measured peak. The lower bound ensures that a run
@@ -46,7 +46,8 @@ def measure(folder: Path, case: str, step: Step, threads: int) -> dict[str, Any]
     }
     arguments = [str(folder), case, json.dumps(step._asdict())]
     ran = subprocess.run(
-        [sys.executable, HERE / "memory_step.py", *arguments],
+        [sys.executable, "-m", "bench.memory.step", *arguments],
+        cwd=ROOT,
         env=environment,
         stdout=subprocess.PIPE,
         text=True,
@@ -123,8 +124,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="air-bench-memory-") as name:
         folder = Path(name) / args.model
         # In a process of its own: what it frees must not count.
-        command = [sys.executable, HERE / "memory_step.py", folder, args.model]
-        subprocess.run(command, check=True)
+        command = [sys.executable, "-m", "bench.memory.step", folder, args.model]
+        subprocess.run(command, cwd=ROOT, check=True)
         for case in args.cases:
             results.append(measure(folder, case, step, args.threads))
             found = results[-1]

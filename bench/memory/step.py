@@ -1,8 +1,8 @@
-"""Runs one case of `bench/memory.py` in a process of its own, so that the process's peak memory is that of
+"""Runs one case of `bench/memory` in a process of its own, so that the process's peak memory is that of
 the case.
 
-    python bench/memory_step.py FOLDER MODEL          writes the model
-    python bench/memory_step.py FOLDER CASE STEP      makes the step (JSON); prints a line of JSON
+    python -m bench.memory.step FOLDER MODEL          writes the model
+    python -m bench.memory.step FOLDER CASE STEP      makes the step (JSON); prints a line of JSON
 """
 
 from __future__ import annotations

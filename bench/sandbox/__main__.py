@@ -1,6 +1,6 @@
 """Measures how fast boxes are, beside other ways to start containers: `make bench-sandbox`.
 
-    python bench/sandbox.py --quick --json outputs/quick.json
+    python -m bench.sandbox --quick --json outputs/quick.json
 
 All sides (the compared ways) run on this machine, in alternating order, so that other load affects each side
 equally. The first measurement of each side is discarded. Commands "at once" start at the same moment in one
@@ -25,14 +25,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-import sandbox_sides
-from sandbox_sides import AIR, BARE, DOCKER, LIMITS, PROCESS, SPEC, Live, Side, WithFiles
-from sandbox_table import MS, Bench, Row, in_turns, machine, report, timed
-
 from air.errors import AirError
 from air.sandbox.contract.box import Box, BoxSpec
 from air.sandbox.docker import air_images
 from air.sandbox.pool.box_pool import Pool
+from bench.sandbox import sides as sandbox_sides
+from bench.sandbox.sides import AIR, BARE, DOCKER, LIMITS, PROCESS, SPEC, Live, Side, WithFiles
+from bench.sandbox.table import MS, Bench, Row, in_turns, machine, report, timed
 
 SIZES = {"1 MB": (10**6, 10), "100 MB": (10**8, 1000), "1 GB": (10**9, 1000)}
 """The workspaces that are frozen and copied: (bytes, number of files), by name."""

@@ -1,4 +1,4 @@
-"""Defines the sides that `bench/sandbox.py` compares: ways to start a container or box, use it, and remove
+"""Defines the sides that `bench/sandbox` compares: ways to start a container or box, use it, and remove
 it."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measures times for `bench/sandbox.py` and prints the table of results."""
+"""Measures times for `bench/sandbox` and prints the table of results."""
 
 from __future__ import annotations
 

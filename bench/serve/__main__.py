@@ -23,9 +23,9 @@ from dataclasses import asdict
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import e2b_client
-import serve_sides
-from sandbox_table import Bench, machine, report
+from bench.sandbox.table import Bench, machine, report
+from bench.serve import e2b_client
+from bench.serve import sides as serve_sides
 
 CLIENTS = (1, 8, 50)
 PROGRAMS = {"python": "print(1 + 1)", "bash": "echo $((1 + 1))"}

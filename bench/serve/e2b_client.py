@@ -1,5 +1,5 @@
 """Measures, with E2B's own client, how long a sandbox takes from its creation to the end of its first
-command. `bench/serve.py` runs this program."""
+command. `bench/serve` runs this program."""
 
 from __future__ import annotations
 

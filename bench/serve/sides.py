@@ -1,4 +1,4 @@
-"""Starts the servers that `bench/serve.py` compares, each as a process of its own."""
+"""Starts the servers that `bench/serve` compares, each as a process of its own."""
 
 from __future__ import annotations
 

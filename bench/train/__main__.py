@@ -1,13 +1,13 @@
 """Compares the speed of air's embedded engine with TRL's GRPOTrainer, in one run: `make bench-train`.
 
-    python bench/train.py --models 9M --cases short turns --rounds 3
+    python -m bench.train --models 9M --cases short turns --rounds 3
 
 Both sides use the same model with random weights, and the same prompts, lengths, groups of 8, threads and
 float32. Each side runs in a process of its own, and TRL's process in a Python environment of its own. The
 sides take turns, so that other load on the machine affects both. A round samples all episodes and trains them
 once. Results are medians over rounds. The exit code is 1 if the sides differ in a number of tokens or in the
 tokens that they read, or if air misses a required speed. Sampling and training are timed separately;
-`bench/train_trl.py` explains which parts of TRL are timed.
+`trl_side.py` explains which parts of TRL are timed.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
-import train_workload as workload
 from rich.console import Console
 from rich.table import Table
-from train_workload import MODELS, Case
 
 from air.train.model.policy import Policy
+from bench.train import workload
+from bench.train.workload import MODELS, Case
 
-HERE = Path(__file__).parent
-TRL_PYTHON = HERE.parent / "build" / "trl" / "bin" / "python"
+ROOT = Path(__file__).parents[2]
+TRL_PYTHON = ROOT / "build" / "trl" / "bin" / "python"
 SIDES = ("air", "TRL")
 PARTS = ("sampling_s", "training_s")
 BARS = {"long": 2.0, "turns": 3.0}
@@ -45,8 +45,8 @@ BARS = {"long": 2.0, "turns": 3.0}
 class Worker:
     """The process of one side (air or TRL), to which this program talks through pipes."""
 
-    def __init__(self, python: Path, script: str, arguments: Sequence[str], threads: int) -> None:
-        self.name = script
+    def __init__(self, python: Path, program: str, arguments: Sequence[str], threads: int) -> None:
+        self.name = program
         environment = {
             **os.environ,
             "OMP_NUM_THREADS": str(threads),
@@ -56,7 +56,8 @@ class Worker:
         }
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by __exit__)
         self._process = subprocess.Popen(
-            [python, HERE / script, *arguments],
+            [python, "-m", program, *arguments],
+            cwd=ROOT,
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -143,7 +144,7 @@ def compare(
     with ExitStack() as stack:
         workers = {
             side: stack.enter_context(
-                Worker(pythons[side], f"train_{side.lower()}.py", arguments, threads)
+                Worker(pythons[side], f"bench.train.{side.lower()}_side", arguments, threads)
             )
             for side in sides
         }

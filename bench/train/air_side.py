@@ -1,4 +1,4 @@
-"""Runs air's side of `bench/train.py`: in each round, air's sampler samples all replies, and air's trainer
+"""Runs air's side of `bench/train`: in each round, air's sampler samples all replies, and air's trainer
 makes one update."""
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import train_workload as workload
-from train_workload import Case
 
 from air.train.config.model_options import AdamWConfig
 from air.train.loop.trainer import Trainer
@@ -18,6 +16,8 @@ from air.train.model import policy as policies
 from air.train.serving.sampler import Sampler, SamplingParams
 from air.train.serving.scheduler import Scheduler
 from air.train.tree.sample import Sample
+from bench.train import workload
+from bench.train.workload import Case
 
 
 @dataclass

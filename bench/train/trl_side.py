@@ -1,4 +1,4 @@
-"""Runs TRL's side of `bench/train.py`: its tuned `GRPOTrainer`, in the Python environment that `.ci/trl`
+"""Runs TRL's side of `bench/train`: its tuned `GRPOTrainer`, in the Python environment that `.ci/trl`
 makes.
 
 `Trainer.train` runs all rounds. A callback waits before each step until the benchmark asks for the round. The
@@ -18,11 +18,12 @@ import time
 from typing import Any
 
 import torch
-import train_workload as workload
 from datasets import Dataset
-from train_workload import GROUP, Case
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
+
+from bench.train import workload
+from bench.train.workload import GROUP, Case
 
 
 def settings(case: Case, rounds: int, output: str) -> GRPOConfig:

@@ -1,4 +1,4 @@
-"""Defines the work that both sides of `bench/train.py` do: the cases, their prompts, and the protocol between
+"""Defines the work that both sides of `bench/train` do: the cases, their prompts, and the protocol between
 a side and the benchmark.
 
 This module needs only the standard library, because each side runs in a Python environment of its own. A side

@@ -1,6 +1,6 @@
 """Measures the speed of the viewer's index over 10,000 episodes, and over one trajectory of 100 MB.
 
-    python bench/view_index.py [--episodes N] [--megabytes M]
+    python -m bench.view.index [--episodes N] [--megabytes M]
 
 Writes the runs into a temporary folder, then prints one line for each measurement: the first reading, a
 refresh without new data, a refresh after one more episode, pages of filtered and sorted episodes, and jumps

@@ -1,7 +1,7 @@
 """Measures the speed of the viewer's pages in a real browser, over 10,000 episodes and one trajectory of 100
 MB.
 
-    python bench/view_pages.py [--episodes N] [--megabytes M] [--screenshots DIR]
+    python -m bench.view.pages [--episodes N] [--megabytes M] [--screenshots DIR]
 
 Writes the runs into a temporary folder, starts `air view` on them as a user would, and prints, for each page
 or click, the seconds until Streamlit has rendered the whole page. Needs Chromium and the `view` extra.
@@ -25,7 +25,8 @@ from pathlib import Path
 from random import Random
 
 from playwright.sync_api import Locator, Page, expect, sync_playwright
-from view_index import write
+
+from bench.view.index import write
 
 DONE = "[data-testid=stApp][data-test-script-state=notRunning]"
 TIMES = 5

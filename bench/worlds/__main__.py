@@ -6,13 +6,13 @@ seed, so that the time for making the game's instance counts. The columns: `game
 the gymnasium environment, if that package is installed. Each number is the median of `--rounds` rounds.
 
 The second table has the questions, the shop, and small files of rows and of posed questions, played by
-scripted players that need little time, and remote worlds (`remote_worlds.py`), whose servers run on this
+scripted players that need little time, and remote worlds (`remote.py`), whose servers run on this
 machine. A step is one turn. Episodes follow one another, or `--at-once` of them are played at a time. Queries
 and servers run in other processes, so elapsed time counts, not CPU time. Only games must reach `AIM`, alone
 and as a world with one move in each answer.
 
-    python bench/worlds.py --games sokoban6 tetris2 --seconds 2
-    python bench/worlds.py --games --worlds question:shop --remote openenv
+    python -m bench.worlds --games sokoban6 tetris2 --seconds 2
+    python -m bench.worlds --games --worlds question:shop --remote openenv
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-import remote_worlds
 from rich.console import Console
 from rich.table import Table
 
@@ -42,6 +41,7 @@ from air.worlds.questions.arithmetic import players as arithmetic
 from air.worlds.questions.shop import players as shop
 from air.worlds.questions.sql import players as sql
 from air.worlds.sources import WorldTask
+from bench.worlds import remote
 
 AIM = 20_000
 """The number of steps per second that every game must reach, in each of the columns `AIMED`."""
@@ -221,7 +221,7 @@ def main() -> int:
     parser.add_argument("--games", nargs="*", default=SOURCE.names(), help="names without game:")
     parser.add_argument("--worlds", nargs="*", default=WORLDS, help="ids of question tasks")
     parser.add_argument("--rows", nargs="*", default=["rows", "posed"], help="worlds of rows")
-    parser.add_argument("--remote", nargs="*", default=remote_worlds.KINDS, help="kinds of servers")
+    parser.add_argument("--remote", nargs="*", default=remote.KINDS, help="kinds of servers")
     parser.add_argument("--at-once", type=int, default=16, help="episodes at a time; not of games")
     parser.add_argument("--seconds", type=float, default=0.5, help="of a round: CPU time for games")
     parser.add_argument("--rounds", type=int, default=3)
@@ -230,12 +230,12 @@ def main() -> int:
     results, slow = time_games(args.games, args.seconds, args.rounds)
     with (
         tempfile.TemporaryDirectory() as folder,
-        remote_worlds.serving(args.remote, args.at_once) as ids,
+        remote.serving(args.remote, args.at_once) as ids,
     ):
         players = {name: (of_task, name) for name in args.worlds}
         rows = files_of_rows(Path(folder))
         players |= {name: (of_task, rows[name]) for name in args.rows}
-        players |= {remote_worlds.TITLES[kind]: (remote_worlds.play, ids[kind]) for kind in ids}
+        players |= {remote.TITLES[kind]: (remote.play, ids[kind]) for kind in ids}
         worlds = time_worlds(players, args.seconds, args.rounds, args.at_once)
     if args.out:
         args.out.write_text(json.dumps({**results, **worlds}, indent=1))

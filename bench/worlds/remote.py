@@ -1,4 +1,4 @@
-"""Starts the servers of the remote worlds that `bench/worlds.py` measures, each as a process of its own on
+"""Starts the servers of the remote worlds that `bench/worlds` measures, each as a process of its own on
 loopback: `air serve openenv` and `air serve ors` with a game, and the AgentGym server of the tests, whose
 game is a corridor."""
 
@@ -28,7 +28,7 @@ KINDS = tuple(TITLES)
 SESSIONS_EACH = 4
 """The number of sessions that a server allows for each simultaneous episode. A closed session may take a
 moment to end, and the next episode must not wait for it."""
-_ROOT = Path(__file__).parents[1]
+_ROOT = Path(__file__).parents[2]
 
 
 def command(kind: str, at_once: int) -> list[str]:
