@@ -26,7 +26,7 @@ from air.serve.e2b.programs.frames import LIMITS
 _FRAMES = "air.sandbox.guest.frames"
 _PACKAGE = "air.serve.e2b.programs"
 _MODULES = {
-    "files": ("frames", "entries", "watches", "files"),
+    "files": ("frames", "paths", "entries", "watches", "files"),
     "ports": ("frames", "ports"),
     "kernel": ("frames", "kernel"),
 }
