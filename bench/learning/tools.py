@@ -53,6 +53,7 @@ from air.train.model import policy as policies
 from air.worlds import sources
 from air.worlds.sources import VALIDATION_SEED, WorldTask
 from bench.learning import worlds as learning_worlds
+from bench.learning.seeds import mean_and_error
 from bench.learning.worlds import GENTLY, HIDDEN, ONE_THREAD, write_settings
 
 CONFIGS = paths.shipped("configs")
@@ -314,8 +315,6 @@ def verdict(results: Sequence[dict[str, Any]]) -> int:
     """Prints the conclusions and returns the exit code. It is 0 if the reward rises by more than two standard
     errors, and the control's reward does not. One seed has no standard error; then only the gains are
     printed."""
-    from learning import mean_and_error
-
     right = True
     for arm in ("trained", "control"):
         gains = [r[arm]["reward"] - r["before"]["reward"] for r in results if arm in r]

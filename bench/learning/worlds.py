@@ -51,6 +51,7 @@ from air.train.model import policy as policies
 from air.worlds.games import SOURCE, GameWorld
 from air.worlds.games.players import RandomPlayer, SolverPlayer, reply
 from air.worlds.sources import VALIDATION_SEED
+from bench.learning.seeds import mean_and_error
 
 CONFIGS = paths.shipped("configs")
 GAMES = (
@@ -320,8 +321,6 @@ def gains(results: Sequence[dict[str, Any]], game: str, arm: str, name: str) -> 
 
 def report(results: Sequence[dict[str, Any]], measures: Sequence[str] = MEASURES) -> None:
     """Prints a table of the results so far."""
-    from learning import mean_and_error
-
     table = Table(title="gains ± standard error over seeds (each seed)", title_justify="left")
     for column in ("game", "measure", "before", "trained", "control"):
         table.add_column(column)
@@ -346,8 +345,6 @@ def verdict(results: Sequence[dict[str, Any]]) -> int:
     The control's own gain is printed, but not judged: the standard error of three seeds may be tiny by
     chance, and then a gain that does not matter exceeds it.
     """
-    from learning import mean_and_error
-
     right = True
     for game in dict.fromkeys(result["game"] for result in results):
         both = [one for one in results if one["game"] == game and "control" in one]
