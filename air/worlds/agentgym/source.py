@@ -139,6 +139,8 @@ def _ids(environment: Environment, written: str, where: str) -> range | None:
     every = environment.ids
     if not every.start <= first <= last < every.stop:
         raise ConfigError(
-            f"the ids of {environment.name} are {every.start} to {every.stop - 1}", where=where
+            f"{written!r}: the ids of {environment.name} are {every.start} to {every.stop - 1}",
+            where=where,
+            remedy="select ids from this range",
         )
     return range(first, last + 1)
