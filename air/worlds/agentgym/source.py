@@ -20,7 +20,7 @@ import httpx
 from air.errors import ConfigError, MissingError
 from air.worlds.agentgym.environment import Environment
 from air.worlds.agentgym.environments import ENVIRONMENTS
-from air.worlds.agentgym.recorded import Opening, read_opening
+from air.worlds.agentgym.recordings import Opening, read_opening
 from air.worlds.agentgym.world import AgentGymWorld
 from air.worlds.sources import WorldTask
 
