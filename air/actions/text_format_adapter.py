@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from air.actions.base import Action, ActionFormat, Standing, TextFormat
 
 
-class Adapted(ActionFormat):
+class TextFormatAdapter(ActionFormat):
     """Wraps a user's `TextFormat` (a format that reads only a reply's text) as an `ActionFormat`. The members
     that `TextFormat` has are taken from the user's object; all other members have the defaults of
     `ActionFormat`."""

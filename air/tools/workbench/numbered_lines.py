@@ -1,8 +1,9 @@
-"""Defines `Lines`, which gives access to the lines of a text by number, without splitting the whole text. The
-agent's file tools use it.
+"""Defines `NumberedLines`, which gives access to the lines of a text by number, without splitting the whole
+text. The agent's file tools use it.
 
 Splitting a file of 16 MB can give a list of 16 million lines, and while Python does this, it runs no other
-thread. `Lines` counts the line feeds of each chunk of the text instead, and splits only the requested lines.
+thread. `NumberedLines` counts the line feeds of each chunk of the text instead, and splits only the requested
+lines.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _PIECE = 1 << 14
 """The number of characters in one chunk of the text."""
 
 
-class Lines:
+class NumberedLines:
     """The lines of `text`, numbered from 1, without their line ends. Only a line feed ends a line."""
 
     def __init__(self, text: str) -> None:
@@ -50,8 +51,8 @@ class Lines:
         part = self.text[self.start(first) : self.start(last + 1)]
         return part.removesuffix("\n").split("\n") if part else []
 
-    def replaced(self, first: int, last: int, body: Sequence[str]) -> Lines:
-        """Returns a new Lines with the lines `body` in place of the lines `first` to `last`.
+    def replaced(self, first: int, last: int, body: Sequence[str]) -> NumberedLines:
+        """Returns a new text with the lines `body` in place of the lines `first` to `last`.
 
         If `last` is `first - 1`, `body` is inserted before `first`. Every line of the result ends with a line
         feed, except an unchanged last line that had no line feed before.
@@ -59,7 +60,7 @@ class Lines:
         head, tail = self.text[: self.start(first)], self.text[self.start(last + 1) :]
         if head and not head.endswith("\n"):
             head += "\n"
-        return Lines(head + "".join(line + "\n" for line in body) + tail)
+        return NumberedLines(head + "".join(line + "\n" for line in body) + tail)
 
     def having(self, text: str, most: int) -> list[tuple[int, str]]:
         """Returns the first lines that contain `text`, at most `most`, as pairs (number of the line, line).
