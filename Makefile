@@ -91,16 +91,16 @@ test-trl: $(READY)  ## train with TRL on a task that air serves, by ORS and by O
 
 learning: $(READY)  ## show that training raises the reward, against a control (up to an hour); ARGS="--recipe two-validates": with a changed recipe; ARGS=--algorithms: each algorithm on a small game; ARGS=--worlds: the games; ARGS=--harbor: Harbor tasks; ARGS=--tools: when to call the calculator
 	@$(AIR_CLI) setup
-	@$(PY) bench/learning.py $(ARGS)
+	@$(PY) -m bench.learning $(ARGS)
 
 harbor: $(READY)  ## check the small Harbor tasks of tests/harbor: sound ones pass, planted flaws are caught (a quarter of an hour)
 	@AIR_FULL=1 $(BIN)/pytest tests/harbor $(ARGS)
 
 matrix: $(READY)  ## train a small policy on each of four games, and play eight with each; interrupted, it continues
-	@$(PY) bench/matrix.py $(ARGS)
+	@$(PY) -m bench.learning.matrix $(ARGS)
 
 coevolve: $(READY)  ## train a proposer of questions and an executor on each other, with controls; interrupted, it continues
-	@$(PY) bench/coevolve.py $(ARGS)
+	@$(PY) -m bench.coevolve $(ARGS)
 
 integrity: $(READY)  ## try to earn or escape a reward by cheating, on every task in both kinds of box (hours)
 	@$(AIR_CLI) setup
@@ -109,7 +109,7 @@ integrity: $(READY)  ## try to earn or escape a reward by cheating, on every tas
 
 hacking: $(READY)  ## train a policy that was shown cheats, with the defences on and off (half an hour)
 	@$(AIR_CLI) setup
-	@$(PY) bench/learned_hacking.py $(ARGS)
+	@$(PY) -m bench.hacking $(ARGS)
 
 mutants: $(READY)  ## take out each defence of the boxes in turn; a test must turn red
 	@$(AIR_CLI) setup
@@ -117,15 +117,15 @@ mutants: $(READY)  ## take out each defence of the boxes in turn; a test must tu
 
 bench-sandbox: $(READY)  ## time boxes beside docker and verifiers (a quarter of an hour; ARGS=--quick)
 	@$(AIR_CLI) setup
-	@$(PY) bench/sandbox.py $(ARGS)
+	@$(PY) -m bench.sandbox $(ARGS)
 
 bench-serve: $(READY)  ## time `air serve sandbox` beside SandboxFusion (five minutes; ORIGINAL=CHECKOUT, ARGS=--quick)
 	@$(AIR_CLI) setup
-	@$(PY) bench/serve.py $(if $(ORIGINAL),--original $(ORIGINAL)) $(ARGS)
+	@$(PY) -m bench.serve $(if $(ORIGINAL),--original $(ORIGINAL)) $(ARGS)
 
 bench-train: $(READY)  ## time the embedded engine beside TRL's GRPOTrainer (ten minutes; ARGS="--models 9M --cases short")
 	@PYTHON="$(PYTHON)" .ci/trl
-	@$(PY) bench/train.py $(ARGS)
+	@$(PY) -m bench.train $(ARGS)
 
 test-serve: $(READY)  ## test `air serve sandbox`; FUSION=DIR E2B=DIR VERL=DIR: with checkouts of its clients
 	@$(AIR_CLI) setup
@@ -135,7 +135,7 @@ test-serve: $(READY)  ## test `air serve sandbox`; FUSION=DIR E2B=DIR VERL=DIR: 
 	@if [ -n "$(E2B)" ]; then $(PY) -m tests.docker.serve.e2b_suite "$(E2B)"; fi
 
 bench-worlds: $(READY)  ## time games, questions and remote worlds, without a model (two minutes; ARGS="--games sokoban6")
-	@$(PY) bench/worlds.py $(ARGS)
+	@$(PY) -m bench.worlds $(ARGS)
 
 bench-harbor: $(READY)  ## time trials of Harbor's tasks beside Harbor's own package (minutes; ARGS="--rounds 1")
 	@PYTHON="$(PYTHON)" .ci/harbor
@@ -143,7 +143,7 @@ bench-harbor: $(READY)  ## time trials of Harbor's tasks beside Harbor's own pac
 	@AIR_HARBOR_PYTHON="$(CURDIR)/build/harbor/bin/python" $(PY) -m bench.harbor $(ARGS)
 
 bench-memory: $(READY)  ## measure the memory of one GRPO step of a 0.6B model (needs 16 GB; half an hour alone)
-	@$(PY) bench/memory.py $(ARGS)
+	@$(PY) -m bench.memory $(ARGS)
 
 schema: $(READY)  ## read prime-rl's keys anew out of a checkout (PRIME_RL=DIR)
 	@$(PY) -m air.train.prime_rl.schema.write_schema "$(PRIME_RL)"

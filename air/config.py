@@ -183,8 +183,8 @@ class ConfigProblem:
     Empty if the error concerns the whole config."""
     unknown: bool
     """True if the error is that the config class has no such key; false for every other error."""
-    message: str
-    """One line of text: the dotted path of the key, what is wrong with its value, and `more`."""
+    reason: str
+    """What is wrong with the value, as one line of text without the key."""
     more: str
     """The text ` (and N more)` if pydantic found N further errors, else an empty string."""
     remedy: str = ""
@@ -196,22 +196,36 @@ class ConfigProblem:
         concerns the whole config."""
         return ".".join(self.path) or TOP_LEVEL
 
+    @property
+    def message(self) -> str:
+        """One line of text: the dotted path of the key, what is wrong with its value, and `more`."""
+        return f"`{self.name}`: {self.reason}{self.more}"
 
-def first_problem(error: ValidationError, data: Any) -> ConfigProblem:
+
+def first_problem(error: ValidationError, data: Any, *, quote: bool = True) -> ConfigProblem:
     """Returns one of the errors that pydantic found in `data`: the error to report to the user. This is the
     first error about an unknown key or, if there is none, the first error. An unknown key is often a mistyped
-    key, and so the reason why a required key is missing."""
-    errors = error.errors()
+    key, and so the reason why a required key is missing. `data` may also be the bytes of a JSON text. With
+    `quote`, the reason quotes the wrong value."""
+    if isinstance(data, bytes):
+        data = _json_or_none(data)
+    errors = error.errors(include_url=False)
     first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
     count = len(errors)
     path = tuple(_keys(first["loc"], data))
     more = f" (and {count - 1} more)" if count > 1 else ""
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] not in ("missing", "value_error"):
-        message += f", got {first.get('input')!r:.80}"
-    text = f"`{'.'.join(path) or TOP_LEVEL}`: {message}{more}"
+    reason = first["msg"].removeprefix("Value error, ")
+    if quote and first["type"] not in ("missing", "value_error", "json_invalid"):
+        reason += f", got {first.get('input')!r:.80}"
     remedy = next((r for name, r in _REMEDIES.items() if first["type"].startswith(name)), "")
-    return ConfigProblem(path, first["type"] == "extra_forbidden", text, more, remedy)
+    return ConfigProblem(path, first["type"] == "extra_forbidden", reason, more, remedy)
+
+
+def _json_or_none(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
 
 
 def key_paths(

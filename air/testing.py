@@ -283,7 +283,7 @@ def _as_text(reply: str | Message) -> str:
     return f"<think>\n{reasoning}\n</think>\n\n{content}" if reasoning else content
 
 
-class Plain(AnswerFormat):
+class WholeReplyFormat(AnswerFormat):
     """An action format (the syntax in which a model writes actions) without any syntax: the whole reply is
     the action. An empty reply is not a valid action."""
 
@@ -370,7 +370,7 @@ class Source:
             digest="letters-1",
             replays=not unreachable,
             max_turns=Letters.TURNS,
-            format="air.testing:Plain",
+            format="air.testing:WholeReplyFormat",
             format_penalty=0.5,
             facts={
                 "success": "whether every reply had its letter",

@@ -99,7 +99,7 @@ class Source:
             digest=name,
             replays=False,
             max_turns=4,
-            format="tool_calls" if name == "tools" else "air.testing:Plain",
+            format="tool_calls" if name == "tools" else "air.testing:WholeReplyFormat",
             facts={"scripts": "the number of scripts"},
             **makers[name],
         )

@@ -6,7 +6,6 @@ A format has no state. It is one of the objects in `FORMATS`, or an instance of 
 
 from __future__ import annotations
 
-from air.actions.adapted import Adapted
 from air.actions.agentfly import ActionTag, BashSwe, Code, ReactInput
 from air.actions.base import (
     Action,
@@ -24,6 +23,7 @@ from air.actions.fenced import Fenced
 from air.actions.mlgym import MLGym
 from air.actions.react import React, ReactLine
 from air.actions.search_r1 import SearchR1
+from air.actions.text_format_adapter import TextFormatAdapter
 from air.actions.think_answer import ThinkAnswer
 from air.actions.tool_calls import Hermes, ToolCalls
 from air.actions.world_format import AnswerFormat, WorldFormat
@@ -102,7 +102,7 @@ def _made(kind: type, where: str) -> ActionFormat | None:
             made = kind()
         if not isinstance(made, TextFormat):
             return None
-        _made_formats[kind] = made if isinstance(made, ActionFormat) else Adapted(made)
+        _made_formats[kind] = made if isinstance(made, ActionFormat) else TextFormatAdapter(made)
     return _made_formats[kind]
 
 

@@ -54,7 +54,9 @@ def check_flags(args: argparse.Namespace) -> None:
     `--split-seed` or `--gpus` together with `--attacks`."""
     for flag in ("report", "only"):
         if getattr(args, flag) and not args.attacks:
-            raise ConfigError("belongs to --attacks", where=f"--{flag}")
+            raise ConfigError(
+                "has no effect without --attacks", where=f"--{flag}", remedy="add --attacks"
+            )
     if args.attacks and (args.split_seed is not None or args.gpus):
         raise ConfigError(
             "cannot be chosen: attacks are played as a run's episodes are",

@@ -81,7 +81,9 @@ def _replays(
     if args.trajectories is None:
         return {}
     if not args.attacks:
-        raise ConfigError("belongs to --attacks", where="--trajectories")
+        raise ConfigError(
+            "has no effect without --attacks", where="--trajectories", remedy="add --attacks"
+        )
     folders = {}
     for task in ids:
         with contextlib.suppress(UsageError):  # the task's own verdict will contain the error
@@ -109,7 +111,7 @@ def _chosen(
     if replays:
         names.add(TRAJECTORIES)
     if args.only and not args.attacks:
-        raise ConfigError("belongs to --attacks", where="--only")
+        raise ConfigError("has no effect without --attacks", where="--only", remedy="add --attacks")
     if unknown := [name for name in args.only if name not in names]:
         raise ConfigError(
             f"there is no hack {unknown[0]!r}",

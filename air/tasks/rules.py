@@ -142,7 +142,8 @@ class Rules(Protocol):
         ...
 
     def has_solution(self, step: int) -> bool:
-        """Whether there are reference solutions of all stages from the first to `step`, inclusive."""
+        """Returns true if the task has a reference solution of every stage from the first to the one with the
+        number `step`, which counts from 0."""
         ...
 
     async def solve(self, box: Box, step: int) -> str:

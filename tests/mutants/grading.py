@@ -118,7 +118,7 @@ MUTANTS = (
     ),
     Mutant(
         "the luck of graded code says nothing of what is hidden",
-        "tasks/prisonersDilemma/grader/grade.py",
+        "tasks/_shared/matrix_game.py",
         '"move", seed=seed)',
         '"move", seed=hidden)',
         (

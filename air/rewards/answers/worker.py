@@ -48,7 +48,8 @@ count as equal."""
 
 
 def main() -> None:
-    """Answers the requests on standard input, one per line, until the end of the input."""
+    """Compares answers: reads requests from standard input, one per line of JSON, and writes a line of JSON
+    with the result of each to standard output. Returns at the end of the input."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     signal.signal(

@@ -22,7 +22,7 @@ from air.sandbox.conformance import (
     open_boxes,
     ports,
     read_write,
-    running,
+    running_commands,
     sessions,
     snapshots,
 )
@@ -36,7 +36,7 @@ Start = Callable[[BoxSpec], Awaitable[Box]]
 
 CHECKS: tuple[Check, ...] = (
     *commands.CHECKS,
-    *running.CHECKS,
+    *running_commands.CHECKS,
     *open_boxes.CHECKS,
     *kept_files.CHECKS,
     *read_write.CHECKS,

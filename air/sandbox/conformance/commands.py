@@ -172,8 +172,9 @@ async def a_cancelled_exec_kills_its_command(box: Box) -> None:
 
 @CHECKS.add()
 async def a_killed_process_is_gone_before_the_next_command(box: Box) -> None:
-    """Otherwise it may still hold the port or the memory that the next command needs. A process with many
-    small pages of memory takes long to end."""
+    """After `kill -9`, the next command finds no trace of the process: one that is still ending may hold a
+    port or memory that the next command needs. This process has many small pages of memory, so that it takes
+    long to end."""
     hold = (
         "import mmap, os, time; kept = mmap.mmap(-1, 100 << 20); kept.madvise(mmap.MADV_NOHUGEPAGE)\n"
         "for page in range(0, len(kept), 4096): kept[page] = 1\n"

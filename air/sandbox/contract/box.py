@@ -278,7 +278,7 @@ class Box(ABC):
             timeout: seconds after which the command is killed, with all processes that it has started. None
                 means no timeout.
         """
-        raise self._lacks("starts no command to talk with")
+        raise self._lacks("exchange data with a running command")
 
     async def commands(self) -> Sequence[CommandInfo]:
         """Returns the commands that `start` started and that still run, oldest first."""
@@ -320,7 +320,7 @@ class Box(ABC):
     async def stat(self, path: str, *, user: str | None = None) -> FileInfo:
         """Returns a description of the file, folder or link at `path`. `user` is as in `read`. Raises
         BoxFileError if `path` does not exist."""
-        raise self._lacks("describes no file")
+        raise self._lacks("describe files")
 
     async def list(
         self, path: str, *, depth: int = 1, user: str | None = None
@@ -331,19 +331,19 @@ class Box(ABC):
         subfolders, and so on. Links to folders are not entered. `path` and `user` are as in `read`. Raises
         BoxFileError if there is no such folder, or if the answer would have more than 50,000 entries.
         """
-        raise self._lacks("lists no folder")
+        raise self._lacks("list folders")
 
     async def make_folder(self, path: str, *, user: str | None = None) -> bool:
         """Makes a folder and its missing parents. Returns true if the folder is new, false if it existed.
 
         `user` is as in `read`. Raises BoxFileError if `path` is an existing file.
         """
-        raise self._lacks("makes no folder")
+        raise self._lacks("make folders")
 
     async def remove(self, path: str, *, user: str | None = None) -> None:
         """Removes a file, a link, or a folder with its contents. `user` is as in `read`. Raises BoxFileError
         if `path` does not exist."""
-        raise self._lacks("removes no file")
+        raise self._lacks("remove files")
 
     async def rename(self, source: str, dest: str, *, user: str | None = None) -> FileInfo:
         """Moves a file, link or folder to the path `dest`, and returns a description of the moved entry.
@@ -352,10 +352,13 @@ class Box(ABC):
         `user` is as in `read`. Raises BoxFileError if `source` does not exist, or if `dest` cannot be
         replaced (for example, because it is a folder with contents) or lies on another file system.
         """
-        raise self._lacks("renames no file")
+        raise self._lacks("rename files")
 
     def _lacks(self, what: str) -> ConfigError:
-        return ConfigError(f"{type(self).__name__}: a box of this kind {what}")
+        return ConfigError(
+            f"a box of the kind {type(self).__name__} cannot {what}",
+            remedy="use a box of another provider, such as docker",
+        )
 
     async def changed(
         self, folder: str | None = None, *, most: int = MOST_CHANGES
@@ -368,7 +371,7 @@ class Box(ABC):
         differences. Raises ConfigError if the box does not keep its image's files (`OpenBox.keep`), if the
         image declares a volume in `folder`, or if the container engine cannot see differences.
         """
-        raise self._lacks("does not know its changes")
+        raise self._lacks("report which files were changed")
 
     async def gather(
         self,
@@ -387,14 +390,14 @@ class Box(ABC):
         BoxFileError if all files together have more than `max_bytes`, if there are more than `max_entries`
         entries, or if the user may not read a file.
         """
-        raise self._lacks("reads one file at a time")
+        raise self._lacks("return several files in one answer")
 
     async def end_processes(self) -> None:
         """Kills all commands in the box with their background processes, and returns when all are gone.
 
         The commands' results say that signal 9 ended them. The box lives on, and further commands can run.
         """
-        raise self._lacks("cannot end all processes")
+        raise self._lacks("end all processes")
 
     @abstractmethod
     async def put(self, source: Path, dest: str = ".", *, user: str | None = None) -> None:
@@ -436,11 +439,11 @@ class Box(ABC):
         The box's time to live goes on. Raises BoxCommandError if an `exec` is running. Freezing twice is
         harmless.
         """
-        raise self._lacks("does not freeze")
+        raise self._lacks("freeze its processes")
 
     async def thaw(self) -> None:
         """Continues the processes that `freeze` stopped. Does nothing if the box is not frozen."""
-        raise self._lacks("does not freeze")
+        raise self._lacks("freeze its processes")
 
     async def copy(self) -> Snapshot:
         """Returns a snapshot of the workspace. Unlike `snapshot`, this method does not end the box.
@@ -450,7 +453,7 @@ class Box(ABC):
         impossible to copy, for instance by a folder that they may not read. Raises InfrastructureError if
         this machine cannot store the copy, ConfigError if the box keeps its image's files (`OpenBox.keep`).
         """
-        raise self._lacks("makes no copy")
+        raise self._lacks("be copied")
 
     @abstractmethod
     async def snapshot(self) -> Snapshot:

@@ -139,7 +139,9 @@ class Entries:
             return {"made": True}
         except FileExistsError:
             if not stat.S_ISDIR(os.stat(name or ".", dir_fd=folder).st_mode):
-                raise Refused("it exists and is not a folder") from None
+                raise Refused(
+                    "it exists and is not a folder: remove it, or name another path"
+                ) from None
             return {"made": False}
         finally:
             os.close(folder)

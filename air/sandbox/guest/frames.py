@@ -14,11 +14,13 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
 MAX_HEADER = 1 << 25
 MAX_BODY = 1 << 28
+LIMITS = (MAX_HEADER, MAX_BODY)
+"""The maximum sizes in bytes of the header and of the body of a frame, unless a program sets its own."""
 _LENGTHS = 8
 
 
@@ -28,16 +30,23 @@ def frame(header: Mapping[str, Any], body: bytes = b"") -> bytes:
     head = json.dumps(header).encode()
     if len(head) > MAX_HEADER or len(body) > MAX_BODY:
         raise ValueError(f"a request of {len(head) + len(body)} bytes is too large for a box")
+    return joined(head, body)
+
+
+def joined(head: bytes, body: bytes) -> bytes:
+    """Returns a frame as bytes, ready to be sent. `head` is its header, already written as JSON."""
     return len(head).to_bytes(4, "big") + len(body).to_bytes(4, "big") + head + body
 
 
-def take(buffer: bytearray) -> tuple[dict[str, Any], bytes] | None:
+def take(
+    buffer: bytearray, limits: tuple[int, int] = LIMITS
+) -> tuple[dict[str, Any], bytes] | None:
     """Removes the first frame from `buffer` and returns its header and body. Returns None if the frame is not
     yet complete.
 
-    Raises ValueError if the bytes are not a valid frame.
+    Raises ValueError if the bytes are not a valid frame within `limits` (see `LIMITS`).
     """
-    if missing(buffer):
+    if missing(buffer, limits):
         return None
     start = _LENGTHS + int.from_bytes(buffer[:4], "big")
     end = start + int.from_bytes(buffer[4:_LENGTHS], "big")
@@ -49,30 +58,46 @@ def take(buffer: bytearray) -> tuple[dict[str, Any], bytes] | None:
     return header, body
 
 
-def missing(buffer: bytearray) -> int:
+def missing(buffer: bytearray, limits: tuple[int, int] = LIMITS) -> int:
     """Returns how many further bytes must be read until the frame at the beginning of `buffer` is complete
     or, if not even its two lengths are there, until they are. Raises ValueError if the bytes are not a valid
-    frame."""
+    frame within `limits` (see `LIMITS`)."""
     if len(buffer) < _LENGTHS:
         return _LENGTHS - len(buffer)
     head, body = int.from_bytes(buffer[:4], "big"), int.from_bytes(buffer[4:_LENGTHS], "big")
-    if head > MAX_HEADER or body > MAX_BODY:
-        raise ValueError("a frame with impossible lengths")
+    if head > limits[0] or body > limits[1]:
+        raise ValueError(f"a frame with impossible lengths: {head} and {body} bytes")
     return max(0, _LENGTHS + head + body - len(buffer))
+
+
+def read_frame(
+    read: Callable[[int], bytes], limits: tuple[int, int] = LIMITS
+) -> tuple[dict[str, Any], bytes]:
+    """Reads one frame and returns its header and body. `read` gets a number, waits, and returns up to so many
+    bytes; it is never asked for bytes after the frame. Raises EOFError if it returns none, and ValueError if
+    the bytes are not a valid frame within `limits` (see `LIMITS`)."""
+    buffer = bytearray()
+    while size := missing(buffer, limits):
+        data = read(size)
+        if not data:
+            raise EOFError
+        buffer += data
+    frame = take(buffer, limits)
+    assert frame is not None
+    return frame
 
 
 def receive(patience: float) -> dict[str, Any]:
     """Reads one message (frame) from standard input and returns its header. Ends this process if the input
     closes, or if no bytes come for `patience` seconds."""
-    buffer = bytearray()
-    while size := missing(buffer):
-        data = os.read(0, size) if select.select([0], [], [], patience)[0] else b""
-        if not data:
-            sys.exit(0)
-        buffer += data
-    request = take(buffer)
-    assert request is not None
-    return request[0]
+
+    def read(size: int) -> bytes:
+        return os.read(0, size) if select.select([0], [], [], patience)[0] else b""
+
+    try:
+        return read_frame(read)[0]
+    except EOFError:
+        sys.exit(0)
 
 
 def send(header: Mapping[str, Any]) -> None:

@@ -69,7 +69,7 @@ def _attach(mount: int, path: str) -> None:
     _called("move_mount", _LIBC.syscall(_MOVE_MOUNT, *arguments))
 
 
-class Keeper:
+class SnapshotStore:
     """The snapshots (frozen workspaces) and forks (writable copies of snapshots in boxes) that this program,
     the keeper, stores. Snapshots and forks have names.
 
@@ -236,12 +236,12 @@ def main() -> None:
     """Runs the keeper, the program that stores snapshots and mounts copies of them into boxes: handles
     requests until standard input closes or is silent for `SILENCE_SECONDS`."""
     frames.receive(SILENCE_SECONDS)  # the configuration, which is empty
-    keeper = Keeper()
+    store = SnapshotStore()
     frames.send({"op": "ready"})
     while True:
         header = frames.receive(SILENCE_SECONDS)
         try:
-            keeper.handle(header)
+            store.handle(header)
             frames.send({"id": header["id"]})
         except (OSError, ValueError, KeyError) as error:
             text = getattr(error, "strerror", None) or repr(error)

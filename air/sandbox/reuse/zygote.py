@@ -129,11 +129,65 @@ def _end_quickly(known: set[str], leave: Any) -> None:
         return
     import atexit
 
-    standard, module_type, ref = sys.stdlib_module_names, type(sys), sys.modules["_weakref"].ref
+    standard, module_type = sys.stdlib_module_names, type(sys)
+    end_type, mark_type = _end_types(leave)
     sizes = {name: len(vars(sys.modules[name])) for name in known - {"__main__"}}
     sizes["site"] = 0  # not compared: `site` may still run
     kept: list[Any] = []
     kept.append(kept)  # a cycle, so its contents stay: garbage collections skip frozen objects
+
+    def at_end() -> None:
+        """Puts the modules into such an order that Python destroys first what the script made, and then the
+        end that calls `leave`."""
+        modules = sys.modules
+        main = modules.get("__main__")
+        if type(main) is not module_type or hasattr(sys, "last_type"):
+            return
+        if "__file__" in vars(main) or "__cached__" in vars(main):
+            return  # Python removes both at the script's end: it is not there yet
+        sorted_modules = _before_and_after(modules, sizes, standard)
+        if sorted_modules is None:
+            return
+        before, after = sorted_modules
+        end = module_type("end")
+        mark = vars(main)[""] = mark_type()
+        vars(end)["end"] = end_type(main, mark)
+        kept.append([end, *(each for each in before.values() if each is not main)])
+        modules.clear()
+        modules.update(before)
+        modules[""] = end  # Python destroys the modules after this one first
+        modules.update(after)
+
+    atexit.register(at_end)
+
+
+def _before_and_after(
+    modules: dict[str, Any], sizes: dict[str, int], standard: Any
+) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Divides the imported modules into those that existed before the fork (and the script's), which need not
+    be destroyed, and those of the standard library that the script imported. `sizes` are the numbers of names
+    in the former before the fork; 0 is not compared. Returns None if there is another module, or if one of
+    the former has changed."""
+    before, after = {}, {}
+    for name, module in modules.items():
+        if type(name) is not str:
+            return None
+        if name in sizes:
+            if type(module) is not type(sys) or sizes[name] not in (0, len(vars(module))):
+                return None
+            before[name] = module
+        elif name == "__main__":
+            before[name] = module
+        elif name.partition(".")[0] in standard:
+            after[name] = module
+        else:
+            return None
+    return before, after
+
+
+def _end_types(leave: Any) -> tuple[Any, Any]:
+    """Returns the classes `End` and `Mark`. A fork makes an object of each when its script has ended."""
+    ref = sys.modules["_weakref"].ref
 
     class Mark:
         """A marker in the script's namespace (the module `__main__`). Once Python has destroyed it, the names
@@ -159,37 +213,7 @@ def _end_quickly(known: set[str], leave: Any) -> None:
                 return
             leave(0)
 
-    def at_end() -> None:
-        modules = sys.modules
-        main = modules.get("__main__")
-        if type(main) is not module_type or hasattr(sys, "last_type"):
-            return
-        if "__file__" in vars(main) or "__cached__" in vars(main):
-            return  # Python removes both at the script's end: it is not there yet
-        before, after = {}, {}
-        for name, module in modules.items():
-            if type(name) is not str:
-                return
-            if name in sizes:
-                if type(module) is not module_type or sizes[name] not in (0, len(vars(module))):
-                    return
-                before[name] = module
-            elif name == "__main__":
-                before[name] = module
-            elif name.partition(".")[0] in standard:
-                after[name] = module
-            else:
-                return
-        end = module_type("end")
-        mark = vars(main)[""] = Mark()
-        vars(end)["end"] = End(main, mark)
-        kept.append([end, *(each for each in before.values() if each is not main)])
-        modules.clear()
-        modules.update(before)
-        modules[""] = end  # Python destroys the modules after this one first
-        modules.update(after)
-
-    atexit.register(at_end)
+    return End, Mark
 
 
 def _real_sitecustomize() -> bool:

@@ -54,7 +54,10 @@ def check(image: Mapping[str, Any], folder: str) -> None:
     of the OCI runtime or of a volume that the image declares. `image` has the image's settings (the field
     `Config` of the engine's description)."""
     if folder != posixpath.normpath(folder) or not folder.startswith("/"):
-        raise ConfigError(f"{folder!r} is not an absolute path without links")
+        raise ConfigError(
+            f"the folder {folder!r} is not an absolute path in normal form",
+            remedy="give a path such as /workspace/results, without `..` and without a final `/`",
+        )
     if (runtime := oci_runtime.name()) not in _NATIVE:
         raise ConfigError(
             f"containers of the runtime {runtime!r} hide their changes from the engine",
@@ -65,8 +68,9 @@ def check(image: Mapping[str, Any], folder: str) -> None:
         volume = posixpath.normpath(volume)
         if holds(volume, folder) or _inside(folder, volume):
             raise ConfigError(
-                f"the image declares the volume {volume}, whose changes no engine sees",
-                remedy="remove `VOLUME` from its Dockerfile, or name the files to take",
+                f"changes in {folder} cannot be found: the image declares the volume {volume}, and "
+                "container engines report no changes in volumes",
+                remedy="remove `VOLUME` from the image's Dockerfile, or name the files to take",
             )
 
 

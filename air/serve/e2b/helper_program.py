@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import itertools
 import json
-import struct
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from importlib import resources
@@ -20,19 +19,19 @@ from typing import Any, Protocol
 from air.errors import AirError, BoxCommandError, BoxDiedError
 from air.sandbox.contract.box import Box
 from air.sandbox.contract.running_command import RunningCommand
+from air.sandbox.guest.frames import joined, take
 from air.serve.e2b.errors import RpcError
+from air.serve.e2b.programs.frames import LIMITS
 
-MOST_HEADER, MOST_BODY = 64 << 20, 2 << 20
-_HEAD = struct.Struct(">II")
-
-
+_FRAMES = "air.sandbox.guest.frames"
+_PACKAGE = "air.serve.e2b.programs"
 _MODULES = {
-    "files": ("frames", "entries", "watches", "files"),
+    "files": ("frames", "paths", "entries", "watches", "files"),
     "ports": ("frames", "ports"),
     "kernel": ("frames", "kernel"),
 }
-"""Maps the name of each helper program to the modules (of `air.serve.e2b.programs`) that it consists of. Each
-module comes after those that it imports."""
+"""Maps the name of each helper program to the modules (of `_PACKAGE`) that it consists of. Each module comes
+after those that it imports. All need the module `_FRAMES`, too, which comes first."""
 
 
 @cache
@@ -40,15 +39,20 @@ def script(name: str) -> str:
     """Returns the source of the helper program `name` as one Python script, so that a box can run it without
     installed files. The script defines the program's modules (see `_MODULES`) and calls the function `main`
     of the last one."""
-    package = "air.serve.e2b.programs"
-    parents = [package.rsplit(".", n)[0] for n in range(4)]
-    parts = ["import sys", "p = type(sys)('programs')"]
-    parts += [f"sys.modules[{parent!r}] = p" for parent in parents]
-    for module in _MODULES[name]:
-        source = resources.files(package).joinpath(f"{module}.py").read_text(encoding="utf-8")
+    modules = [_FRAMES, *(f"{_PACKAGE}.{module}" for module in _MODULES[name])]
+    packages = {
+        ".".join(words[:n])
+        for words in (m.split(".") for m in modules)
+        for n in range(1, len(words))
+    }
+    parts = ["import sys", "p = type(sys)('air')"]
+    parts += [f"sys.modules[{package!r}] = p" for package in sorted(packages)]
+    for module in modules:
+        package, _, file = module.rpartition(".")
+        source = resources.files(package).joinpath(f"{file}.py").read_text(encoding="utf-8")
         parts += [
-            f"m = p.{module} = sys.modules['{package}.{module}'] = type(sys)('{module}')",
-            f"exec(compile({source!r}, '{module}.py', 'exec'), m.__dict__)",
+            f"m = sys.modules[{module!r}] = type(sys)({module!r})",
+            f"exec(compile({source!r}, '{file}.py', 'exec'), m.__dict__)",
         ]
     return "\n".join([*parts, "m.main()"])
 
@@ -108,9 +112,7 @@ class Program:
         ident = next(self._ids)
         text = json.dumps({"op": op, "id": ident, **fields}).encode()
         answer = self._answers[ident] = asyncio.get_running_loop().create_future()
-        sending = asyncio.create_task(
-            self._send(ident, _HEAD.pack(len(text), len(body)) + text + body)
-        )
+        sending = asyncio.create_task(self._send(ident, joined(text, body)))
         self._sendings.add(sending)
         sending.add_done_callback(self._sent)
         try:
@@ -188,15 +190,8 @@ class Program:
             self._lose(error)
 
     async def _take(self, buffer: bytearray) -> None:
-        while len(buffer) >= _HEAD.size:
-            head, size = _HEAD.unpack_from(buffer)
-            if head > MOST_HEADER or size > MOST_BODY:
-                raise ValueError(f"an answer of {head} and {size} bytes")
-            if len(buffer) < _HEAD.size + head + size:
-                return
-            header = json.loads(buffer[_HEAD.size : _HEAD.size + head])
-            body = bytes(buffer[_HEAD.size + head : _HEAD.size + head + size])
-            del buffer[: _HEAD.size + head + size]
+        while (frame := take(buffer, LIMITS)) is not None:
+            header, body = frame
             if "id" not in header:
                 if self.events is not None:
                     await self.events.event(header)

@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from air.sandbox.wire.port_relay import PIECE, Streams
 from air.serve.e2b import websockets
 from air.serve.e2b.errors import ApiError, RpcError
-from air.serve.e2b.forwarded import HOP_BY_HOP, request_headers, target
+from air.serve.e2b.forwarded_requests import HOP_BY_HOP, request_headers, target
 from air.serve.e2b.helper_program import Program
 from air.serve.e2b.sandbox import Sandbox
 from air.serve.http.bodies import mark_body_forwarded

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 
+from air.config import first_problem
 from air.serve.e2b.errors import ApiError
 from air.serve.e2b.sandbox import Sandbox, SandboxSettings
 
@@ -150,11 +151,8 @@ async def body_of(request: Request, kind: type[T]) -> T:
     try:
         return kind.model_validate_json(bytes(data) or b"{}")
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "extra_forbidden":
-            raise unserved(place) from None
-        raise ApiError(400, f"{place or 'body'}: {first['msg']}") from None
+        bad = first_problem(error, bytes(data), quote=False)
+        raise (unserved(bad.name) if bad.unknown else ApiError(400, bad.message)) from None
 
 
 def checked_timeout(seconds: int) -> int:

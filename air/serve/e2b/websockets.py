@@ -13,7 +13,7 @@ from websockets.uri import parse_uri
 
 from air.aio import cancel_and_wait
 from air.sandbox.wire.port_relay import PIECE, Streams
-from air.serve.e2b.forwarded import request_headers, target
+from air.serve.e2b.forwarded_requests import request_headers, target
 from air.serve.e2b.sandbox import Sandbox
 
 MOST_BYTES = 16 << 20

@@ -23,6 +23,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from air.config import first_problem
 from air.errors import ConfigError, InfrastructureError
 from air.paths import write_whole
 from air.train.coevolve.evaluate_service import LARGEST_BODY, MOST_TASKS
@@ -115,9 +116,8 @@ class RowFile:
         try:
             return Questions(_ROWS.validate_json(data), state)
         except ValidationError as error:
-            first = json.loads(error.json(include_url=False, include_input=False))[0]
-            where = "".join(f" {part}:" for part in first["loc"])
-            raise FileRefused(400, f"{self.name}:{where} {first['msg']}") from None
+            bad = first_problem(error, data, quote=False)
+            raise FileRefused(400, f"{self.name}: {bad.message}") from None
 
     @contextmanager
     def _opened(self) -> Iterator[int]:

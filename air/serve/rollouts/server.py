@@ -21,8 +21,8 @@ from air.serve.http import server as http_server
 from air.serve.http.app import LOG_FIELDS, BaseServer, Protocol, body_of
 from air.serve.http.log import Log
 from air.serve.http.metrics import Metrics
+from air.serve.rollouts.episodes import rollouts
 from air.serve.rollouts.messages import RolloutsRequest, RolloutsResponse, response
-from air.serve.rollouts.playing import rollouts
 from air.serve.rollouts.settings import RolloutsConfig
 
 

@@ -7,7 +7,6 @@ Errors have OpenAI's form. If air or the model's endpoint fails, the status is 5
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from abc import abstractmethod
@@ -20,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from air.aio import run_concurrently, while_connected
+from air.config import first_problem
 from air.errors import InferenceError, InfrastructureError, MissingError, UserCodeError
 from air.serve.http.app import LOG_FIELDS, Protocol, body_of
 from air.serve.http.boxes import NoBoxInTime
@@ -104,10 +104,10 @@ class OpenAIProtocol(Protocol, Generic[RequestT]):
             data = await body_of(request, config.max_body_mb)
             body = self.request_class.model_validate_json(data)
         except ValidationError as error:
-            row = json.loads(error.json(include_url=False, include_input=False))[0]
-            where = ".".join(map(str, row["loc"]))
-            text = f"{where}: {row['msg']}" if where else row["msg"].removeprefix("Value error, ")
-            return failed(400, text, param=where or text.partition(":")[0])
+            bad = first_problem(error, data, quote=False)
+            if bad.path:
+                return failed(400, bad.message, param=bad.name)
+            return failed(400, bad.reason, param=bad.reason.partition(":")[0])
         except ValueError as error:
             return failed(413, str(error))
         if body.model != config.model:

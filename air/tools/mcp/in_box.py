@@ -139,7 +139,8 @@ class ProgramChannel:
             self._noise -= 1
             if self._noise < 0:
                 raise ConnectionLost(
-                    f"it printed more than {MOST_NOISE} lines that are no messages"
+                    f"it printed more than {MOST_NOISE} lines that are no MCP messages; on standard output, "
+                    "an MCP server may print only these"
                 ) from None
             return
         await session.send(SessionMessage(message))

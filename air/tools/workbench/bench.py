@@ -11,7 +11,7 @@ from air.sandbox.contract.shell import Shell
 from air.tools.base import Reply, ToolContext, ToolError
 from air.tools.workbench.box_files import BoxFiles, TextFile
 from air.tools.workbench.file_window import numbered
-from air.tools.workbench.lines import Lines
+from air.tools.workbench.numbered_lines import NumberedLines
 
 OUTPUT_BYTES = 16_000
 MARGIN = 4
@@ -75,7 +75,7 @@ class Workbench:
         if await self._files.mode(target) is not None:
             raise ToolError(f"{target} exists. Use `str_replace` or `insert` to edit it.")
         await self._files.write(target, text)
-        return f"Created {target}, {len(Lines(text))} lines."
+        return f"Created {target}, {len(NumberedLines(text))} lines."
 
     async def str_replace(self, path: str, old: str, new: str) -> str:
         """Replaces the text `old` in a file by `new`, and returns the observation (the text for the model),
@@ -127,12 +127,12 @@ class Workbench:
         self._before.append((file.path, file.lines.text))
         while sum(len(one) for _, one in self._before) > MOST_UNDO_CHARACTERS:
             del self._before[0]
-        lines = await asyncio.to_thread(Lines, text)
+        lines = await asyncio.to_thread(NumberedLines, text)
         shown = await _shown(lines, max(1, first - MARGIN), last + MARGIN)
         return f"Edited {file.path}, {len(lines)} lines now.\n{shown}"
 
 
-async def _shown(lines: Lines, first: int, last: int) -> str:
+async def _shown(lines: NumberedLines, first: int, last: int) -> str:
     """Returns the lines `first` to `last` as text, each with its number. Only the first `MOST_LINES` of them
     are shown; a note at the end says which lines are left out."""
     last = min(last, len(lines))

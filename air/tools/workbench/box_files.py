@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from air.errors import BoxFileError
 from air.sandbox.contract.box import Box, ExecResult
 from air.tools.base import ToolError
-from air.tools.workbench.lines import Lines
+from air.tools.workbench.numbered_lines import NumberedLines
 
 FILE_BYTES = 16_000_000
 """The largest file, in bytes, that the tools open."""
@@ -31,7 +31,7 @@ class TextFile:
 
     path: str
     """The absolute path without symbolic links, as commands in the box see it."""
-    lines: Lines
+    lines: NumberedLines
     exact: bool
     """Whether the file is valid UTF-8. If not, `lines` has the character U+FFFD in place of invalid bytes."""
 
@@ -118,6 +118,6 @@ def _decoded(path: str, data: bytes) -> TextFile:
     if b"\0" in data:
         raise ToolError(f"{path} is no text file.")
     try:
-        return TextFile(path, Lines(data.decode()), exact=True)
+        return TextFile(path, NumberedLines(data.decode()), exact=True)
     except UnicodeDecodeError:
-        return TextFile(path, Lines(data.decode("utf-8", "replace")), exact=False)
+        return TextFile(path, NumberedLines(data.decode("utf-8", "replace")), exact=False)

@@ -30,7 +30,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from air.aio import ClientLeft, cancel_and_wait, wait_shielded, while_connected
-from air.config import BaseConfig
+from air.config import BaseConfig, first_problem
 from air.errors import InferenceError, InfrastructureError, UserCodeError
 from air.rewards.proposals.agreement import Definition, Equality, agreement, equal_answers, p_hat
 from air.rewards.proposals.reading import LONGEST_QUESTION
@@ -147,7 +147,7 @@ async def _read(request: Request) -> EvaluateBody | Response:
     try:
         return EvaluateBody.model_validate_json(bytes(data))
     except ValidationError as error:
-        return JSONResponse({"error": str(error)[:2000]}, 400)
+        return JSONResponse({"error": first_problem(error, bytes(data), quote=False).message}, 400)
 
 
 def application(executor: Answerer, equality: Equality) -> Starlette:

@@ -134,9 +134,10 @@ def reasoning_branches(rollouts: Sequence[Rollout]) -> int:
 
 
 def warn_of_branches(row: Mapping[str, Any], earlier: Iterable[Mapping[str, Any]]) -> None:
-    """Logs a warning if this training step is the first in which episodes with reasoning became several
-    training samples each; the metric `reasoning_branches` counts these episodes. `row` has the metrics of
-    this step, `earlier` those of each earlier step."""
+    """Logs a warning, once in a run, that the conversation of an episode was split into several training
+    samples (branches), because its later prompts leave out the reasoning of earlier replies. `row` has the
+    metrics of this training step; the metric `reasoning_branches` counts such episodes. `earlier` has those
+    of each earlier step: if one of them counts such an episode, nothing is logged."""
     if row["reasoning_branches"] and not any(one.get("reasoning_branches") for one in earlier):
         logger.warning(
             "%d episodes of step %d became several training samples each, because later prompts do not "

@@ -23,7 +23,7 @@ from verifiers.v1.dialects.chat import reasoning_text
 
 from air import json_lines
 from air.errors import MissingError, UsageError
-from air.worlds.agentgym import recorded
+from air.worlds.agentgym import recordings
 
 Message = dict[str, Any]
 LOSS = "loss"
@@ -90,7 +90,7 @@ def read_examples(path: Path) -> list[Conversation]:
     conversations = []
     for place, line in json_lines.entries(path):
         try:
-            messages = recorded.messages(line) if "conversations" in line else line["messages"]
+            messages = recordings.messages(line) if "conversations" in line else line["messages"]
             _check(messages)
             tools = line.get("tools") or ()
             if not all(isinstance(tool, dict) for tool in tools):

@@ -20,7 +20,7 @@ import httpx
 from air.errors import ConfigError, MissingError
 from air.worlds.agentgym.environment import Environment
 from air.worlds.agentgym.environments import ENVIRONMENTS
-from air.worlds.agentgym.recorded import Opening, read_opening
+from air.worlds.agentgym.recordings import Opening, read_opening
 from air.worlds.agentgym.world import AgentGymWorld
 from air.worlds.sources import WorldTask
 
@@ -139,6 +139,8 @@ def _ids(environment: Environment, written: str, where: str) -> range | None:
     every = environment.ids
     if not every.start <= first <= last < every.stop:
         raise ConfigError(
-            f"the ids of {environment.name} are {every.start} to {every.stop - 1}", where=where
+            f"{written!r}: the ids of {environment.name} are {every.start} to {every.stop - 1}",
+            where=where,
+            remedy="select ids from this range",
         )
     return range(first, last + 1)

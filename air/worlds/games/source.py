@@ -237,8 +237,10 @@ def _blocksworld(own: list[str], options: _Options) -> GameKind:
     most = min(limits.most, level or blocksworld.longest(blocks))
     if not all(blocksworld.instances(blocks, level, side, most) for side in (False, True)):
         raise options.error(
-            f"with {blocks} blocks too few goals are {level or most} moves away",
-            "take another level" if level else "set `-turns`, `-moves` or `-total` higher",
+            f"with {blocks} blocks, too few puzzles need {level or most} moves",
+            "choose another level, or more blocks"
+            if level
+            else "set `-turns`, `-moves` or `-total` higher",
         )
     shown = {
         "text": "",

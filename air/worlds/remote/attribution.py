@@ -416,8 +416,8 @@ class Locks:
         return locks.setdefault(server, ServerLock())
 
     async def wait(self, server: str) -> None:
-        """Waits until the lock of the server at the URL `server` is free, that is, until no repetition of
-        another episode needs the server for itself."""
+        """Waits until nobody holds the lock of the server at the URL `server`. An episode calls this before
+        it acts on the server, so that it does not disturb an episode that is being repeated there."""
         await _released(self.of(server))
 
 

@@ -20,7 +20,7 @@ from air.sandbox.contract.shell import Shell
 from air.tools.base import ToolError
 from air.tools.workbench.box_files import BoxFiles, TextFile
 from air.tools.workbench.file_window import around, bounded, clamp, numbered, one_line, whole_number
-from air.tools.workbench.lines import Lines
+from air.tools.workbench.numbered_lines import NumberedLines
 from air.worlds.base import Observation, Refusal
 from air.worlds.research import lint, search
 from air.worlds.research.memory import Memory
@@ -304,9 +304,9 @@ def _range(word: str, file: TextFile) -> tuple[int, int]:
     return lines
 
 
-async def _near(lines: Lines, first: int, last: int) -> str:
+async def _near(lines: NumberedLines, first: int, last: int) -> str:
     return await asyncio.to_thread(_part, lines, max(1, first - MARGIN), last + MARGIN)
 
 
-def _part(lines: Lines, first: int, last: int) -> str:
+def _part(lines: NumberedLines, first: int, last: int) -> str:
     return numbered(lines.between(first, last), first)

@@ -55,7 +55,7 @@ async def test_a_world_is_played_and_recorded_without_a_box(
     assert end is not None
     assert start.world is not None
     assert (start.task, start.isolation, start.max_turns) == (LETTERS, "none", Letters.TURNS)
-    assert start.format == "air.testing:Plain"
+    assert start.format == "air.testing:WholeReplyFormat"
     assert start.world.replays
     assert start.prompt.endswith(start.world.first)
     assert start.world.first.startswith("Write the letter")

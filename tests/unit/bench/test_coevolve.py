@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-import air
 from air.rewards.proposals.novelty import clusters
 from air.rewards.proposals.reading import read
 from air.train.config import overrides
@@ -20,13 +19,12 @@ from air.train.config.coevolve_config import CoevolveConfig
 
 @pytest.fixture
 def results(problems: ModuleType) -> ModuleType:
-    return importlib.import_module("coevolve_results")
+    return importlib.import_module("bench.coevolve.results")
 
 
 @pytest.fixture
-def problems(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(Path(air.__file__).parents[1] / "bench")
-    return importlib.import_module("coevolve_problems")
+def problems() -> ModuleType:
+    return importlib.import_module("bench.coevolve.problems")
 
 
 @pytest.mark.parametrize(
@@ -184,7 +182,7 @@ def test_a_claim_that_is_not_shown_has_an_exit_code(results: ModuleType, tmp_pat
 
 
 def test_the_settings_of_the_arms(problems: ModuleType, tmp_path: Path) -> None:
-    coevolve = importlib.import_module("coevolve")
+    coevolve = importlib.import_module("bench.coevolve.__main__")
     bench = coevolve.Bench(tmp_path, tmp_path, ["--rounds", "2"])
     plans = {arm: bench.plan(arm, 3).config for arm in coevolve.ARMS}
     assert len({one.name for one in plans.values()}) == 4
@@ -223,7 +221,7 @@ def test_the_executor_calls_the_calculator_for_half_of_the_problems_that_are_not
 
 
 def test_a_policy_of_other_demonstrations_is_not_used(problems: ModuleType, tmp_path: Path) -> None:
-    coevolve = importlib.import_module("coevolve")
+    coevolve = importlib.import_module("bench.coevolve.__main__")
     (tmp_path / "proposer").mkdir()
     (tmp_path / "proposer" / "config.json").write_text("{}")
     with pytest.raises(SystemExit, match="give another --policy"):

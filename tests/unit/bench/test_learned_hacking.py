@@ -13,38 +13,31 @@ from typing import Any
 
 import pytest
 
-import air
 from air import tasks
 from air.actions import get
 from air.tasks import data
 from air.train.config import overrides
 from air.trajectories.schema import Call, Start, Step, Trajectory
 
-BENCH = Path(air.__file__).parents[1] / "bench"
+
+@pytest.fixture
+def cheats() -> ModuleType:
+    return importlib.import_module("bench.hacking.cheats")
 
 
 @pytest.fixture
-def cheats(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(BENCH)
-    return importlib.import_module("hacking_cheats")
+def table() -> ModuleType:
+    return importlib.import_module("bench.hacking.table")
 
 
 @pytest.fixture
-def table(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(BENCH)
-    return importlib.import_module("hacking_table")
+def weakened() -> ModuleType:
+    return importlib.import_module("bench.hacking.weakened")
 
 
 @pytest.fixture
-def weakened(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(BENCH)
-    return importlib.import_module("hacking_weakened")
-
-
-@pytest.fixture
-def program(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(BENCH)
-    return importlib.import_module("learned_hacking")
+def program() -> ModuleType:
+    return importlib.import_module("bench.hacking.__main__")
 
 
 def played(*replies: str) -> Trajectory:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-import air
 from air.tasks.spec import RewardScale
 from air.train.evaluation.episode_scores import EpisodeScores
 
@@ -18,9 +17,8 @@ SCALE = RewardScale(direction="higher", baseline=0.5, target=1.0)
 
 
 @pytest.fixture
-def learning(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(Path(air.__file__).parents[1] / "bench")
-    return importlib.import_module("learning")
+def learning() -> ModuleType:
+    return importlib.import_module("bench.learning.__main__")
 
 
 def played(task: str, *scores: float, test: float) -> EpisodeScores:
@@ -106,4 +104,4 @@ def test_a_world_is_learnt_if_its_reward_rises_and_more_than_the_controls(
         }
         for gain, other in zip(trained, control, strict=True)
     ]
-    assert learning.learning_worlds.verdict(results) == code
+    assert learning.worlds.verdict(results) == code

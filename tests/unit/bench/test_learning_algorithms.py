@@ -11,16 +11,14 @@ from typing import Any
 import pytest
 import torch
 
-import air
 from air.train.loop.further_models import conversations
 from air.train.model.logprobs import token_logprobs
 from air.train.serving.sampler import SamplingParams
 
 
 @pytest.fixture
-def program(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(Path(air.__file__).parents[1] / "bench")
-    return importlib.import_module("learning_algorithms")
+def program() -> ModuleType:
+    return importlib.import_module("bench.learning.algorithms")
 
 
 def test_a_right_answer_earns_a_sixth_at_its_turn(program: ModuleType, tmp_path: Path) -> None:

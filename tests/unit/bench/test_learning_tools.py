@@ -10,7 +10,6 @@ from types import ModuleType
 
 import pytest
 
-import air
 from air.actions import Action, ToolCall
 from air.errors import UsageError
 from air.worlds import sources
@@ -18,9 +17,8 @@ from air.worlds.sources import VALIDATION_SEED
 
 
 @pytest.fixture
-def tools(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(Path(air.__file__).parents[1] / "bench")
-    return importlib.import_module("learning_tools")
+def tools() -> ModuleType:
+    return importlib.import_module("bench.learning.tools")
 
 
 @pytest.mark.parametrize("calls", [False, True])

@@ -8,16 +8,14 @@ from types import ModuleType
 
 import pytest
 
-import air
 from air.errors import UsageError
 
 GAME = "blocksworld-1d-blocks4-level1-turns2"
 
 
 @pytest.fixture
-def matrix(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(Path(air.__file__).parents[1] / "bench")
-    return importlib.import_module("matrix")
+def matrix() -> ModuleType:
+    return importlib.import_module("bench.learning.matrix")
 
 
 def test_a_policy_of_other_settings_is_refused_and_kept(matrix: ModuleType, tmp_path: Path) -> None:

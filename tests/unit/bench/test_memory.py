@@ -5,16 +5,9 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 
-import pytest
 
-import air
-
-BENCH = Path(air.__file__).parents[1] / "bench"
-
-
-def test_a_step_does_what_it_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.syspath_prepend(BENCH)
-    bench = importlib.import_module("memory_step")
+def test_a_step_does_what_it_says(tmp_path: Path) -> None:
+    bench = importlib.import_module("bench.memory.step")
     step = bench.Step(
         episodes=3,
         tokens=40,
@@ -33,9 +26,8 @@ def test_a_step_does_what_it_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert 0 < found["estimate_gb"] < found["peak_gb"]
 
 
-def test_what_is_wrong_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(BENCH)
-    bench = importlib.import_module("memory")
+def test_what_is_wrong_is_named() -> None:
+    bench = importlib.import_module("bench.memory.__main__")
     found = {"case": "full-float32", "peak_gb": 15.9, "estimate_gb": 15.0}
     assert bench.problems(found, 16) == []
     assert bench.problems(found | {"peak_gb": 16.0}, 16) == ["full-float32: 16.0 GB, not below 16"]

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import air
-
-BENCH = Path(air.__file__).parents[1] / "bench"
-
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(BENCH)
-    return importlib.import_module("sandbox")
+def bench() -> Any:
+    return importlib.import_module("bench.sandbox.__main__")
 
 
 def _row(bench: Any, p50: float, p99: float = 0.0) -> Any:

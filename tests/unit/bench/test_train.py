@@ -11,13 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-import air
-
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(Path(air.__file__).parents[1] / "bench")
-    return importlib.import_module("train")
+def bench() -> ModuleType:
+    return importlib.import_module("bench.train.__main__")
 
 
 @pytest.fixture
@@ -35,7 +32,7 @@ def test_airs_side_does_what_the_case_says(bench: ModuleType, tmp_path: Path, na
     """Two rounds: each has the case's numbers of tokens and its own prompts, and changes the weights."""
     bench.build(tmp_path / "tiny", "tiny", max_length=128)
     case = bench.workload.cases("tiny")[name]
-    with importlib.import_module("train_air").Side(tmp_path / "tiny", case) as side:
+    with importlib.import_module("bench.train.air_side").Side(tmp_path / "tiny", case) as side:
         weights = side.policy.model.lm_head.weight
         before = weights.detach().clone()
         first = side.play(0)

@@ -10,20 +10,15 @@ from typing import Any
 
 import pytest
 
-import air
-
-BENCH = Path(air.__file__).parents[1] / "bench"
-
 
 @pytest.fixture
-def remote(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(BENCH)
-    return importlib.import_module("remote_worlds")
+def remote() -> Any:
+    return importlib.import_module("bench.worlds.remote")
 
 
 @pytest.fixture
 def bench(remote: Any) -> Any:
-    return importlib.import_module("worlds")
+    return importlib.import_module("bench.worlds.__main__")
 
 
 def test_remote_worlds_are_timed_with_episodes_at_once(

@@ -148,8 +148,8 @@ def test_attacks_are_played_and_reported(
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--only", "oracle"], "--only: belongs to --attacks"),
-        (["--report", "x"], "--report: belongs to --attacks"),
+        (["--only", "oracle"], "--only: has no effect without --attacks"),
+        (["--report", "x"], "--report: has no effect without --attacks"),
         (["--attacks", "--only", "orakel"], "no attack and no family with this name: orakel"),
         (["--attacks", "--split-seed", "3"], "--split-seed: cannot be chosen"),
     ],

@@ -146,7 +146,7 @@ def test_the_command_names_what_is_wrong(
     monkeypatch.chdir(tmp_path)
     check = ["tasks", "check", "harbor:existing-image", "--trajectories", "1.json"]
     for arguments, says in (
-        (check, "--trajectories: belongs to --attacks"),
+        (check, "--trajectories: has no effect without --attacks"),
         (["tasks", "check", "titanic", *check[3:]], "--trajectories: applies only to Harbor tasks"),
         (
             [*check, "--attacks", "--only", "trajectory:2.json"],

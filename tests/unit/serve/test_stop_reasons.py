@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from air.serve.rollouts.playing import stop_reason
+from air.serve.rollouts.episodes import stop_reason
 from air.train.loop.rollout import Rollout
 
 ANSWERED = "InferenceError: the model endpoint answered 502: {}"

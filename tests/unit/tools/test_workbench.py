@@ -11,7 +11,7 @@ from air.sandbox import open_box
 from air.sandbox.contract.box import Box, BoxLimits, BoxSpec
 from air.tools import OpenTools, ToolContext, ToolSet, load
 from air.tools.workbench.bench import MOST_LINES, _shown
-from air.tools.workbench.lines import Lines
+from air.tools.workbench.numbered_lines import NumberedLines
 
 SPEC = BoxSpec(provider="process", limits=BoxLimits(memory_mb=256, pids=64, disk_mb=16))
 
@@ -86,7 +86,7 @@ async def test_files_are_created_shown_edited_and_edits_undone(opened: OpenTools
 
 
 async def test_a_file_of_too_many_lines_is_shown_in_part() -> None:
-    lines = Lines("\n" * (3 * MOST_LINES))
+    lines = NumberedLines("\n" * (3 * MOST_LINES))
     text = await _shown(lines, 2, 3 * MOST_LINES)
     end = MOST_LINES + 1
     assert text.endswith(f"\n{end}:\n[… the lines {end + 1} to {3 * MOST_LINES} are not shown …]")

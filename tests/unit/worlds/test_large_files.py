@@ -11,7 +11,7 @@ import pytest
 
 from air.sandbox.contract.box import Box
 from air.tools.workbench.box_files import TextFile
-from air.tools.workbench.lines import Lines
+from air.tools.workbench.numbered_lines import NumberedLines
 from air.worlds.base import Refusal
 from air.worlds.research import lint
 from air.worlds.research.lint_worker import judge
@@ -35,7 +35,7 @@ def split(text: str) -> list[str]:
     return lines[:-1] if lines[-1] == "" else lines
 
 
-def use_every_way(lines: Lines) -> None:
+def use_every_way(lines: NumberedLines) -> None:
     total = len(lines)
     for first in (1, total // 2 + 1, total):
         lines.between(first, first + 100)
@@ -47,7 +47,7 @@ def use_every_way(lines: Lines) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_lines_take_linear_time(shape: str) -> None:
-    assert growth(SHAPES[shape], lambda text: use_every_way(Lines(text))) < MOST
+    assert growth(SHAPES[shape], lambda text: use_every_way(NumberedLines(text))) < MOST
 
 
 def test_lines_are_those_of_a_split_text() -> None:
@@ -55,7 +55,7 @@ def test_lines_are_those_of_a_split_text() -> None:
     for _ in range(3000):
         text = "".join(numbers.choices("ab\n\n\r\u2028", k=numbers.randrange(9)))
         text = text * numbers.choice((1, 1, 1, 1, 1, 2000))
-        lines, expected = Lines(text), split(text)
+        lines, expected = NumberedLines(text), split(text)
         assert len(lines) == len(expected)
         first = numbers.randrange(1, len(expected) + 2)
         last = numbers.choice((first, first - 1, numbers.randrange(1, len(expected) + 3)))

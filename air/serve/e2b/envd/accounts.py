@@ -3,11 +3,11 @@ run commands and access files."""
 
 from __future__ import annotations
 
-import posixpath
 from dataclasses import dataclass
 
 from air.errors import BoxFileError
 from air.serve.e2b.errors import RpcError
+from air.serve.e2b.programs.paths import absolute
 from air.serve.e2b.sandbox import Sandbox
 
 DEFAULT = "user"
@@ -21,11 +21,8 @@ class Account:
     home: str
 
     def path(self, path: str) -> str:
-        """Converts `path`, a path in a client's request, to an absolute path. A relative path starts at the
-        account's home folder, and `~` at the beginning stands for this folder."""
-        if path == "~" or path.startswith("~/"):
-            path = self.home + path[1:]
-        return posixpath.normpath(posixpath.join(self.home, path))
+        """Converts `path`, a path in a client's request, to an absolute path (see `absolute`)."""
+        return absolute(path, self.home)
 
 
 async def account(sandbox: Sandbox, name: str) -> Account:

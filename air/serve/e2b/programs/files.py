@@ -18,6 +18,7 @@ import stat
 
 from air.serve.e2b.programs.entries import META, entry
 from air.serve.e2b.programs.frames import Refused, receive, send
+from air.serve.e2b.programs.paths import absolute
 from air.serve.e2b.programs.watches import Watches
 
 TYPE_CHECKING = False
@@ -54,13 +55,11 @@ class User:
         return pwd.getpwnam("root")
 
     def path(self, path: str) -> str:
-        """Converts `path` to an absolute path. A relative path starts at the user's home folder, and `~` at
-        the beginning stands for this folder. Raises Refused if `path` contains a NUL byte."""
+        """Converts `path` to an absolute path (see `absolute`). Raises Refused if `path` contains a NUL
+        byte."""
         if "\0" in path:
             raise Refused("invalid_argument", "the path holds a NUL byte")
-        if path == "~" or path.startswith("~/"):
-            path = self.home + path[1:]
-        return os.path.normpath(os.path.join(self.home, path))
+        return absolute(path, self.home)
 
     def own(self, path: str) -> None:
         """Makes this user the owner of a file or folder."""

@@ -1,23 +1,25 @@
 """Reads and writes the messages between the server and its helper programs in a sandbox, which are frames on
 the programs' standard input and output.
 
-A frame consists of the lengths of its two parts (four bytes each, big-endian), a JSON object, and bytes. Each
-request gets one answer with the same `id`. Standard library only, Python >= 3.8, and no import of `air`
-except the modules beside this file.
+Each request gets one answer with the same `id`. Standard library only, Python >= 3.8, and no import of `air`
+except the modules beside this file and `air.sandbox.guest.frames`, which describes frames.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import struct
 import sys
+
+from air.sandbox.guest.frames import joined, read_frame
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-HEAD = struct.Struct(">II")
+LIMITS = (64 << 20, 2 << 20)
+"""The maximum sizes in bytes of the JSON object and of the bytes of a frame. A list of the most entries that
+`files` returns fits, and so does the largest request, with all its characters escaped."""
 
 
 class Refused(Exception):
@@ -32,22 +34,12 @@ class Refused(Exception):
 def receive() -> tuple[dict[str, Any], bytes]:
     """Reads the next request from standard input, and returns its JSON object and its bytes. Raises EOFError
     if standard input has ended."""
-    head, size = HEAD.unpack(read_exactly(HEAD.size))
-    return json.loads(read_exactly(head)), read_exactly(size)
-
-
-def read_exactly(size: int) -> bytes:
-    data = bytearray()  # read without a buffer: `poll` must see what was not read
-    while len(data) < size:
-        piece = os.read(0, size - len(data))
-        if not piece:
-            raise EOFError
-        data += piece
-    return bytes(data)
+    # Without a buffer: `poll` must see what was not read.
+    return read_frame(lambda size: os.read(0, size), LIMITS)
 
 
 def send(header: dict[str, Any], body: bytes = b"") -> None:
     # Names in a box need not be text: what cannot be written becomes `?`.
     text = json.dumps(header, ensure_ascii=False).encode("utf-8", "replace")
-    sys.stdout.buffer.write(HEAD.pack(len(text), len(body)) + text + body)
+    sys.stdout.buffer.write(joined(text, body))
     sys.stdout.buffer.flush()

@@ -4,7 +4,8 @@ the outputs of the executed code.
 Requests and answers are frames (see `programs.frames`). The request `execute` is answered when the code has
 ended; before that, each output is sent as a frame `{"run": id, "output": …}`. The request `interrupt`
 interrupts the code of one `execute` request, or drops it if it has not begun, and `restart` restarts the
-kernel. The image needs `ipykernel`. No import of `air` except the modules beside this file.
+kernel. The image needs `ipykernel`. No import of `air` except `air.sandbox.guest.frames` and the modules
+beside this file.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from datetime import UTC, datetime
 
 from jupyter_client.manager import AsyncKernelManager
 
-from air.serve.e2b.programs.frames import HEAD, send
+from air.sandbox.guest.frames import take
+from air.serve.e2b.programs.frames import LIMITS, send
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ KINDS = {
     "application/javascript": "javascript",
 }
 MOST_BYTES = 16 << 20
+_PIECE = 1 << 16
 
 
 class Kernel:
@@ -196,17 +199,14 @@ async def run(kernel: Kernel) -> None:
     ends. Then stops the kernel."""
     loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(0, "rb"))
-    tasks = set()
-    try:
-        while True:
-            head, size = HEAD.unpack(await reader.readexactly(HEAD.size))
-            header = json.loads(await reader.readexactly(head))
-            await reader.readexactly(size)
-            task = asyncio.create_task(answer(kernel, header))
+    tasks, buffer = set(), bytearray()
+    while data := await reader.read(_PIECE):
+        buffer += data
+        while (request := take(buffer, LIMITS)) is not None:
+            task = asyncio.create_task(answer(kernel, request[0]))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
-    except asyncio.IncompleteReadError:
-        await kernel.stop()
+    await kernel.stop()
 
 
 def main() -> None:

@@ -123,7 +123,7 @@ async def read(
         collection.check_links()
         return collection.contents.artefact()
     except BoxFileError as error:
-        raise ArtefactError(f"it cannot be read, or is too large: {error}") from error
+        raise ArtefactError(f"the artefact cannot be read, or is too large: {error}") from error
     finally:
         await wait_shielded(box.thaw())
 

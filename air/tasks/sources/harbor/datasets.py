@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from air.config import BaseConfig, read_toml, validate
+from air.config import BaseConfig, first_problem, read_toml, validate
 from air.errors import ConfigError, MissingError
 from air.tasks.sources.harbor.folder import HarborFolder, read
 from air.tasks.sources.harbor.schema import Author
@@ -133,13 +133,14 @@ def _split(path: Path) -> tuple[Path, str, str]:
 
 def _of_registry(file: Path, dataset: str) -> Iterator[TaskPath]:
     try:
-        rows = TypeAdapter(tuple[_RegistryDataset, ...]).validate_json(file.read_bytes())
+        data = file.read_bytes()
     except FileNotFoundError:
         raise MissingError("no such file", where=str(file), remedy="check the path") from None
+    try:
+        rows = TypeAdapter(tuple[_RegistryDataset, ...]).validate_json(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"])) or "(top level)"
-        raise ConfigError(f"`{key}`: {first['msg']}", where=str(file)) from None
+        bad = first_problem(error, data)
+        raise ConfigError(bad.message, where=str(file), remedy=bad.remedy) from None
     names = [row.name for row in rows]
     chosen = [row for row in rows if row.name == dataset or (not dataset and len(rows) == 1)]
     if not chosen:

@@ -128,9 +128,9 @@ def read(path: Path) -> HarborFolder:
     _check_links(path)
     if ignored := next(path.rglob(".harborignore"), None):
         raise ConfigError(
-            "files cannot be left out of a task yet",
+            "files of a task cannot be left out by a `.harborignore`",
             where=str(ignored),
-            remedy="remove the files and it",
+            remedy="delete the files that it names, and the `.harborignore` itself",
         )
     for step in folder.config.steps or (None,):
         _check_files(folder, step)

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
+from air.config import first_problem
 from air.sandbox.contract.network_rules import is_address, rule
 from air.sandbox.contract.open_box import OpenBox
 from air.tasks.sources.harbor.artefact import NEVER
@@ -152,5 +153,5 @@ def _refusals_of_box_settings(name: str, **settings: str) -> Iterator[str]:
     try:
         OpenBox(keep=True, **settings)
     except ValidationError as error:
-        reason = error.errors()[0]["msg"].removeprefix("Value error, ").partition(": ")[2]
+        reason = first_problem(error, settings).reason.partition(": ")[2]
         yield f"{name}: {reason}"

@@ -389,7 +389,7 @@ async def test_a_box_that_ends_by_itself_goes_back_without_a_request() -> None:
     assert sandboxes.all() == []
 
 
-class Visit:
+class LeavingRequest:
     """A request to E2B's control plane whose client leaves when `leave` is set."""
 
     def __init__(self, sandboxes: Sandboxes, path: str, body: bytes) -> None:
@@ -422,7 +422,7 @@ class Visit:
 class LateLender(Lender):
     """Lends a box when `go` is set. The client of `visit` leaves in the moment in which it gets its box."""
 
-    visit: Visit | None = None
+    visit: LeavingRequest | None = None
 
     def __init__(self) -> None:
         super().__init__(ProcessBox)
@@ -441,7 +441,7 @@ class LateLender(Lender):
 async def test_a_client_that_leaves_while_it_waits_for_a_box_leaves_no_sandbox() -> None:
     lender = LateLender()
     sandboxes = _sandboxes(lender)
-    visit = Visit(sandboxes, "/sandboxes", b'{"templateID": "any", "timeout": 3600}')
+    visit = LeavingRequest(sandboxes, "/sandboxes", b'{"templateID": "any", "timeout": 3600}')
     running = asyncio.create_task(visit.end())
     await until(lambda: lender.requests == 1)
     visit.leave.set()
@@ -460,7 +460,7 @@ async def test_a_client_that_leaves_as_it_gets_its_box_leaves_no_sandbox(path: s
     sandboxes = _sandboxes(lender)
     source = await sandboxes.create(SETTINGS, 3600)
     body = b'{"timeout": 3600}' if "fork" in path else b'{"templateID": "any", "timeout": 3600}'
-    lender.visit = visit = Visit(sandboxes, path.format(id=source.id), body)
+    lender.visit = visit = LeavingRequest(sandboxes, path.format(id=source.id), body)
     await visit.end()
     assert sandboxes.all() == [source]
     await sandboxes.close()

@@ -82,7 +82,7 @@ async def test_what_else_a_server_sends_does_not_harm_the_answer(box: Box, fault
     ("fault", "text"),
     [
         ("line", "it printed a line of more than 4 MiB"),
-        ("noisy", "more than 1000 lines that are no messages"),
+        ("noisy", "more than 1000 lines that are no MCP messages"),
         ("flooding", "it printed more than 16 MiB in one call"),
         ("malformed", "it answered with what is no answer"),
     ],

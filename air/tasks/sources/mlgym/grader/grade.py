@@ -201,7 +201,9 @@ def arguments(how: dict[str, Any], artefact: Path) -> list[str]:
     if how["kind"] == "model":
         found = sorted(p.relative_to(artefact).as_posix() for p in artefact.rglob("*.yaml"))
         if not found:
-            raise BadArtefact("there is no *.yaml among what is graded")
+            raise BadArtefact(
+                "the submission has no file *.yaml: write the model's configuration into one"
+            )
         return ["--config_fname", f"{how['home']}/{found[0]}"]
     return []
 

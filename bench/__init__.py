@@ -1,0 +1,1 @@
+"""Measurements, one folder for each subject. Tests never measure time; these programs do."""

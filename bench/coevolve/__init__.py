@@ -1,0 +1,1 @@
+"""`make coevolve`: two small policies are trained on each other."""

@@ -1,0 +1,1 @@
+"""`make hacking`: does training discover weaknesses of tasks?"""

@@ -1,0 +1,1 @@
+"""`make learning` and `make matrix`: does training raise the reward?"""

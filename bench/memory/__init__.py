@@ -1,0 +1,1 @@
+"""`make bench-memory`: the memory of one training step."""

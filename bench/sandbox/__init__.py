@@ -1,0 +1,1 @@
+"""`make bench-sandbox`: the speed of boxes, beside other projects."""

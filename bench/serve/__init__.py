@@ -1,0 +1,1 @@
+"""`make bench-serve`: the speed of `air serve sandbox`, beside SandboxFusion."""

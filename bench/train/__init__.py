@@ -1,0 +1,1 @@
+"""`make bench-train`: the speed of training, beside TRL."""

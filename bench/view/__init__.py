@@ -1,0 +1,1 @@
+"""The speed of `air view`."""

@@ -1,0 +1,1 @@
+"""`make bench-worlds`: the steps per second of worlds, without a model."""
