@@ -38,6 +38,7 @@ NAMED = {
 _NEW_HOST_NAME = 0x0400_0000
 TESTS = Path(__file__).parent
 DOCKER_TESTS = TESTS / "docker"
+ATTACKS = TESTS / "unit" / "integrity"
 FULL = os.environ.get("AIR_FULL") == "1"
 LONGEST_VALUE, SHOWN = 200, 60
 CRASHED = pytest.StashKey[bool]()
@@ -68,7 +69,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if not config.getoption("--fast") or not inside:
         return None
     first = collection_path.relative_to(TESTS).parts[0]
-    return True if (TESTS / first).is_dir() and first != "unit" else None
+    other = (TESTS / first).is_dir() and first != "unit"
+    return True if other or collection_path == ATTACKS else None
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -111,8 +113,8 @@ def _be_a_machine_of_its_own(worker: str) -> None:
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
-    """Names a test after the beginning of a long text, not after all of it: every worker of pytest-xdist sends
-    the names of all tests, and the name of a test with each of its reports."""
+    """Names a test after the beginning of a long text, not after all of it: each worker of pytest-xdist sends
+    the names of all tests, and a test's name with each of its reports."""
     if not isinstance(val, (str, bytes)) or len(val) <= LONGEST_VALUE:
         return None
     start = val[:SHOWN]

@@ -14,6 +14,7 @@ import air
 BENCH = Path(air.__file__).parents[1] / "bench"
 
 
+@pytest.mark.slow
 def test_a_client_that_fails_ends_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("e2b")
     monkeypatch.syspath_prepend(BENCH)

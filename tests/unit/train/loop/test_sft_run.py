@@ -150,6 +150,7 @@ def test_each_key_is_in_the_table() -> None:
     assert tested == set(CASES) | ONE_VALUE | ELSEWHERE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", list(CASES))
 def test_a_key_changes_something(
     key: str,

@@ -50,6 +50,7 @@ def check(policy: Policy, rows: Sequence[Row], bound: float = 1e-4) -> None:
         assert difference.abs().max() <= bound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "attention", "dtype"), families.PRECISE)
 def test_groups_and_turns(family: str, attention: str, dtype: torch.dtype) -> None:
     policy = families.precise(family, attention, dtype)
@@ -103,6 +104,7 @@ def test_requests_that_share_a_new_prompt_wait_for_the_first() -> None:
     assert passes == [35, 2 * 35]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "attention", "dtype"), families.PRECISE)
 def test_running_requests_read_what_they_share_from_one_copy(
     family: str, attention: str, dtype: torch.dtype
@@ -183,6 +185,7 @@ def test_released_memory_is_computed_anew_with_new_weights() -> None:
     check(policy, [second])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "limit"), [("qwen3", 3_000), ("gpt2", 20_000), ("phi3", PLENTY)]
 )
