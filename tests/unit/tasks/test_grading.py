@@ -217,6 +217,7 @@ def test_an_artefact_that_meets_a_full_disk_is_graded_once_more(
     assert "must begin with" in malformed["error"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("grade", "said"),
     [
