@@ -51,7 +51,7 @@ def check(policy: Policy, rows: Sequence[Row], bound: float = 1e-4) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("family", "attention", "dtype"), families.PRECISE)
+@pytest.mark.parametrize(("family", "attention", "dtype"), families.IN_ONE_TYPE)
 def test_groups_and_turns(family: str, attention: str, dtype: torch.dtype) -> None:
     policy = families.precise(family, attention, dtype)
     draw = random.Random(6)
@@ -105,7 +105,7 @@ def test_requests_that_share_a_new_prompt_wait_for_the_first() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("family", "attention", "dtype"), families.PRECISE)
+@pytest.mark.parametrize(("family", "attention", "dtype"), families.IN_ONE_TYPE)
 def test_running_requests_read_what_they_share_from_one_copy(
     family: str, attention: str, dtype: torch.dtype
 ) -> None:
