@@ -38,7 +38,9 @@ NAMED = {
 _NEW_HOST_NAME = 0x0400_0000
 TESTS = Path(__file__).parent
 DOCKER_TESTS = TESTS / "docker"
+ATTACKS = TESTS / "unit" / "integrity"
 FULL = os.environ.get("AIR_FULL") == "1"
+LONGEST_VALUE, SHOWN = 200, 60
 CRASHED = pytest.StashKey[bool]()
 
 
@@ -67,7 +69,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if not config.getoption("--fast") or not inside:
         return None
     first = collection_path.relative_to(TESTS).parts[0]
-    return True if (TESTS / first).is_dir() and first != "unit" else None
+    other = (TESTS / first).is_dir() and first != "unit"
+    return True if other or collection_path == ATTACKS else None
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -107,6 +110,16 @@ def _be_a_machine_of_its_own(worker: str) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if os.geteuid() == 0 and libc.unshare(_NEW_HOST_NAME) == 0:
         socket.sethostname(f"127.{run >> 8 & 255}.{run & 255}.{number + 2}")
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Names a test after the beginning of a long text, not after all of it: each worker of pytest-xdist sends
+    the names of all tests, and a test's name with each of its reports."""
+    if not isinstance(val, (str, bytes)) or len(val) <= LONGEST_VALUE:
+        return None
+    start = val[:SHOWN]
+    text = start if isinstance(start, str) else start.decode("ascii", "backslashreplace")
+    return f"{text}...{len(val)}"
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups

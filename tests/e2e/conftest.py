@@ -37,6 +37,13 @@ def runtime(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+containers_in_full = pytest.mark.parametrize(
+    "runtime", ["subprocess", pytest.param("docker", marks=[pytest.mark.docker, pytest.mark.full])]
+)
+"""Both kinds of box, containers only by `make test-all`: for what is the same code in both, and whose parts
+that concern containers another test plays in these."""
+
+
 def research(
     tasks: Sequence[str],
     runtime: str,

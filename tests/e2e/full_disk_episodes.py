@@ -10,6 +10,7 @@ that starts on a full disk; one after the disk is free again. It prints a line o
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import os
 import shutil
@@ -24,23 +25,33 @@ from typing import Any
 from air.env.failure_breaker import FILE_ENV, fresh
 from air.testing import Message, Script, replies
 from tests.e2e.conftest import attempt, played_by, research
+from tests.fork_server import of_this_run
 
-MOUNT = 'mount -t tmpfs -o size=64m,nr_inodes=2000 tmpfs "$TMPDIR" && exec "$0" "$@"'
+NEW_MOUNTS = 0x0002_0000
+DISK = ["mount", "-t", "tmpfs", "-o", "size=64m,nr_inodes=2000", "tmpfs"]
 SUBMITS = [attempt(method, 2, "submit") for method in (1, 2, 3)]
 """Of each episode: another artefact, since equal ones are graded once."""
 
 
 def played_on_a_full_disk(temporary: Path, records: Path) -> list[dict[str, Any]]:
     """What this program prints. `temporary` becomes the folder of temporary files."""
-    program = [sys.executable, "-m", "tests.e2e.full_disk_episodes", str(records)]
-    argv = ["unshare", "--mount", "sh", "-c", MOUNT, *program]
+    argv = ["python", "-m", "tests.e2e.full_disk_episodes", str(records)]
     env = {**os.environ, **fresh(records / "breaker.json"), "TMPDIR": str(temporary)}
     env["AIR_CACHE"] = str(records / "cache")  # no grade is known
     env["AIR_PROCESS_BOX"] = (
         "root"  # so that what the agent itself writes does not lie on this disk
     )
-    ran = subprocess.run(argv, env=env, stdout=subprocess.PIPE, check=True, text=True, timeout=600)
+    ran = of_this_run().run(argv, cwd=records.parent, env=env, seconds=600)
+    assert ran.returncode == 0, ran.stderr
     return [json.loads(line) for line in ran.stdout.splitlines()]
+
+
+def _mount_a_small_disk() -> None:
+    """Mounts the disk for temporary files, which only this process and its children see."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.unshare(NEW_MOUNTS) == 0, os.strerror(ctypes.get_errno())
+    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+    subprocess.run([*DISK, tempfile.gettempdir()], check=True)
 
 
 def _filler() -> Path:
@@ -98,4 +109,5 @@ async def main(records: Path) -> None:
 
 
 if __name__ == "__main__":
+    _mount_a_small_disk()
     asyncio.run(main(Path(sys.argv[1])))

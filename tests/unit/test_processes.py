@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 TESTS = """
 import os, signal, subprocess
@@ -47,6 +49,7 @@ def test_ctrl_c_means_the_same():
 """
 
 
+@pytest.mark.slow
 def test_a_test_leaves_nothing_running_and_a_background_run_obeys_ctrl_c(tmp_path: Path) -> None:
     shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
     (tmp_path / "test_it.py").write_text(TESTS)

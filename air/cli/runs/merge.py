@@ -41,12 +41,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     with collector_paused():
         from air.errors import UsageError
-        from air.train.evaluation.settings import find_checkpoint
         from air.train.model import adapters
         from air.train.model.shards.merge import shards_folder
 
     shards = shards_folder(args.model)
-    run_and_checkpoint = None if shards else find_checkpoint(args.model)
+    run_and_checkpoint = None
+    if not shards:
+        from air.train.evaluation.settings import find_checkpoint  # loads verifiers, for seconds
+
+        run_and_checkpoint = find_checkpoint(args.model)
     model = str(run_and_checkpoint[1] if run_and_checkpoint else Path(args.model).expanduser())
     if not shards and not adapters.is_adapter(model):
         raise UsageError(

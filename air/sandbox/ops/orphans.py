@@ -23,6 +23,10 @@ from air.sandbox.guest.running_commands import MARK
 from air.sandbox.ops import command_log
 from air.sandbox.wire.connection import interpreter
 
+_MOST_BYTES = 8 << 20
+"""Maximum number of bytes that are read of a process's environment or command line. The kernel starts no
+process with more, but a process can declare gigabytes of its memory to be its environment."""
+
 
 def collect() -> list[str]:
     """Removes what boxes of dead processes left behind: containers of air that have expired or whose owner
@@ -114,7 +118,9 @@ def _box_owner(path: str) -> str:
 
 
 def _words(file: Path) -> list[str]:
-    return file.read_bytes().decode("utf-8", "replace").rstrip("\0").split("\0")
+    with file.open("rb", buffering=0) as opened:
+        content = opened.read(_MOST_BYTES)
+    return content.decode("utf-8", "replace").rstrip("\0").split("\0")
 
 
 @dataclass(frozen=True)

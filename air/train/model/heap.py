@@ -5,10 +5,6 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
-import torch
-
-from air.train.devices.memory import available
-
 _SHARE = 0.5
 """`trim_heap` returns freed memory only if the physical memory of this process is larger than this number
 times the memory that is available on the machine."""
@@ -34,7 +30,13 @@ def trim_heap() -> None:
     libraries than glibc, the function never does anything.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None and _resident() > _SHARE * available(torch.device("cpu")):
+    if trim is None:
+        return
+    import torch  # the functions below need neither it nor the seconds of its import
+
+    from air.train.devices.memory import available
+
+    if _resident() > _SHARE * available(torch.device("cpu")):
         trim(0)
 
 

@@ -16,7 +16,7 @@ from air import tasks
 from air.testing import ScriptedServer, replies
 from air.trajectories import read
 from tests import fork_server
-from tests.e2e.conftest import attempt
+from tests.e2e.conftest import attempt, containers_in_full
 
 BIN = Path(sys.executable).parent
 
@@ -90,6 +90,7 @@ def test_eval_plays_what_needs_no_gpu_unless_told_otherwise(tmp_path: Path) -> N
     assert rows & {*tasks.available()} == {n for n in tasks.available() if not tasks.load(n).gpus}
 
 
+@containers_in_full
 def test_demos_are_trajectories_and_conversations(runtime: str, tmp_path: Path) -> None:
     flags = ["--tasks", "prisonersDilemma", "--episodes", "3", "--runtime", runtime]
     result = command("air", "demos", tmp_path / "d", *flags, cwd=tmp_path)

@@ -24,7 +24,7 @@ from air.train.evaluation.scripted_agent import demonstrate
 from air.trajectories import load, trajectory_files
 from tests import once
 from tests.e2e.commands.test_commands import cold
-from tests.e2e.conftest import attempt, played_by, research
+from tests.e2e.conftest import attempt, containers_in_full, played_by, research
 
 
 async def replayed(path: Path, **options: Any) -> ReplayResult:
@@ -113,6 +113,7 @@ def mlgym(runtime: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
     return copied(tmp_path, tmp_path_factory, f"mlgym-{runtime}", runtime, *MLGYM, **settings)
 
 
+@containers_in_full
 async def test_tools_shell_and_clocks_replay(mlgym: Path) -> None:
     done = await replayed(mlgym)
     assert done.differences == []
@@ -136,6 +137,7 @@ async def test_a_record_that_says_steps_left_is_replayed_too(tmp_path: Path) -> 
     assert [d.turn for d in (await replayed(other)).differences] == [0, 1, 2, 3]
 
 
+@containers_in_full
 async def test_from_a_step_on_by_snapshot(mlgym: Path) -> None:
     for step in (4, 7, 10):
         done = await replayed(mlgym, from_step=step)

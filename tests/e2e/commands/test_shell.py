@@ -26,7 +26,7 @@ from air.sandbox.ops import command_log, listing
 from air.testing import Message, replies
 from air.trajectories import load, trajectory_files
 from tests.e2e.commands.by_hand import Terminal, printed, shell, solve, wait_for_process
-from tests.e2e.conftest import attempt, played_by, research
+from tests.e2e.conftest import attempt, containers_in_full, played_by, research
 from tests.e2e.episodes.test_episode import fails_where
 
 REPLIES = (
@@ -71,6 +71,7 @@ def essence(path: Path) -> list[Any]:
     return found
 
 
+@containers_in_full
 async def test_a_person_sees_what_a_model_would_see(runtime: str, tmp_path: Path) -> None:
     """The same replies from a model and by hand make the same trajectory."""
     harness = {"format": "mlgym", "memory": True, "max_observation_tokens": 300, "window": 50}
@@ -204,6 +205,7 @@ def own_box(runtime: str) -> str:
     return next(box.name for box in boxes if box.pid == str(os.getpid()))
 
 
+@containers_in_full
 async def test_a_visitor_does_not_disturb_an_episode(
     runtime: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,7 @@ from air.sandbox import open_box
 from air.sandbox.contract.box import Box, BoxSpec
 from air.testing import replies
 from air.trajectories import Diff, load, trajectory_files
-from tests.e2e.conftest import attempt, played_by, research
+from tests.e2e.conftest import attempt, containers_in_full, played_by, research
 
 
 @pytest.fixture
@@ -65,6 +65,7 @@ async def test_a_rewrite_of_equal_length_under_an_old_date_is_seen(box: Box) -> 
     assert "+bbbb" in diff.text
 
 
+@containers_in_full
 async def test_binary_and_large_files_are_named_only(box: Box) -> None:
     differ = Differ(box)
     await differ.start()
@@ -86,6 +87,7 @@ async def test_binary_and_large_files_are_named_only(box: Box) -> None:
     assert diff.text.endswith("-small\n+smaller\n")
 
 
+@containers_in_full
 async def test_long_diffs_are_cut_at_a_line(box: Box) -> None:
     differ = Differ(box)
     await differ.start()
@@ -110,6 +112,7 @@ async def test_no_link_is_followed(box: Box, tmp_path: Path) -> None:
     assert "root:" not in diff.text
 
 
+@containers_in_full
 async def test_lines_end_at_newlines_alone(box: Box) -> None:
     differ = Differ(box)
     await differ.start()
@@ -124,6 +127,7 @@ async def test_lines_end_at_newlines_alone(box: Box) -> None:
     ]
 
 
+@containers_in_full
 async def test_a_step_compares_so_many_lines(box: Box) -> None:
     differ = Differ(box)
     await differ.start()

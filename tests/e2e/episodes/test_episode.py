@@ -16,7 +16,7 @@ from air.rewards.delta import DeltaReward
 from air.testing import Message, reasoned, replies
 from air.trajectories import load, read
 from air.trajectories.conversations import messages
-from tests.e2e.conftest import attempt, played_by, research
+from tests.e2e.conftest import attempt, containers_in_full, played_by, research
 
 
 def phi(score: float) -> float:
@@ -116,6 +116,7 @@ def check_reasoning(folder: Path, quoted: str) -> None:
     assert said == [(step.reply, f"{quoted} {n}") for n, step in enumerate(steps)]
 
 
+@containers_in_full
 async def test_the_same_artefact_again_earns_nothing(runtime: str) -> None:
     script = replies(attempt(2, 2), "Again.\n```bash\nvalidate\n```", "Done.\n```bash\nsubmit\n```")
     trace = (await one(script, research(["titanic"], runtime))).traces[0]
@@ -124,6 +125,7 @@ async def test_the_same_artefact_again_earns_nothing(runtime: str) -> None:
     assert (second, third) == (0, 0)
 
 
+@containers_in_full
 async def test_running_out_of_turns_submits_by_itself(runtime: str) -> None:
     config = research(["titanic"], runtime, max_turns=2)
     trace = (await one(replies(attempt(2, 2)), config)).traces[0]
@@ -134,6 +136,7 @@ async def test_running_out_of_turns_submits_by_itself(runtime: str) -> None:
     assert trace.metrics["test_score"] > 0
 
 
+@containers_in_full
 async def test_replies_that_are_no_action_are_told_and_cost(runtime: str) -> None:
     script = replies("what?", attempt(2, 2, "submit"))
     trace = (await one(script, research(["titanic"], runtime, format_penalty=0.25))).traces[0]
@@ -144,6 +147,7 @@ async def test_replies_that_are_no_action_are_told_and_cost(runtime: str) -> Non
     assert "[3 turns left]" in shown
 
 
+@containers_in_full
 async def test_a_missing_artefact_is_told_and_costs_but_is_no_failure(runtime: str) -> None:
     script = replies("Go.\n```bash\nrm -f submission.csv; echo gone\nvalidate\n```", "x")
     config = research(["titanic"], runtime, validate_penalty=0.1, max_turns=2)
@@ -157,6 +161,7 @@ async def test_a_missing_artefact_is_told_and_costs_but_is_no_failure(runtime: s
     assert "score" not in trace.metrics
 
 
+@containers_in_full
 async def test_a_command_that_hangs_is_ended_and_told(runtime: str, tmp_path: Path) -> None:
     folder = copied_task(tmp_path, "exec_seconds = 5.0")
     config = research(["titanic"], runtime, max_turns=2, task_roots=[folder])
@@ -187,6 +192,7 @@ def copied_task(folder: Path, limits: str) -> Path:
     return root
 
 
+@containers_in_full
 async def test_long_output_is_capped_and_counted(runtime: str) -> None:
     script = replies("Loud.\n```bash\nseq 100000\n```", attempt(1, 1, "submit"))
     config = research(["titanic"], runtime, harness={"max_observation_tokens": 100})
@@ -197,6 +203,7 @@ async def test_long_output_is_capped_and_counted(runtime: str) -> None:
     assert trace.metrics["cut_observations"] == 1
 
 
+@containers_in_full
 async def test_the_episode_ends_and_is_graded_before_the_context_overflows(runtime: str) -> None:
     config = research(["titanic"], runtime, harness={"max_context_tokens": 64}, max_turns=10)
     trace = (await one(replies(attempt(2, 2)), config)).traces[0]
@@ -207,6 +214,7 @@ async def test_the_episode_ends_and_is_graded_before_the_context_overflows(runti
     assert trace.metrics["valid"] == 1
 
 
+@containers_in_full
 async def test_a_grader_that_fails_on_the_test_split_masks_the_episode_and_stops_the_run(
     runtime: str, tmp_path: Path
 ) -> None:

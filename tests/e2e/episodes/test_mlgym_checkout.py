@@ -17,7 +17,7 @@ from air.train.loop.rollout import context
 from air.train.model import policy as policies
 from air.trajectories import read
 from air.trajectories.conversations import messages
-from tests.e2e.conftest import played_by, research
+from tests.e2e.conftest import containers_in_full, played_by, research
 from tests.e2e.train.test_train import check_tokens
 
 MLGYM = {"format": "mlgym", "max_observation_tokens": 4096}
@@ -90,6 +90,7 @@ def check_solved(trace: Any) -> None:
     assert trace.metrics["format_errors"] == 0
 
 
+@containers_in_full
 async def test_an_episode_in_this_format_is_one_token_exact_sample(
     runtime: str, tmp_path: Path
 ) -> None:
@@ -108,6 +109,7 @@ async def test_an_episode_in_this_format_is_one_token_exact_sample(
     assert trace.num_turns == len(SOLVED)
 
 
+@containers_in_full
 async def test_format_errors_are_shown_and_asked_again_twice_in_a_row(runtime: str) -> None:
     config = research(["titanic"], runtime, harness=MLGYM, max_turns=20, format_penalty=0.1)
     script = replies("what?", "er", say("ls"), "one", "two", "three", say("submit"))

@@ -29,7 +29,7 @@ from air.train.monitors import wandb_file
 from air.trajectories import trained_tokens
 from air.trajectories.run_comparison import read_run
 from tests.e2e.commands.test_commands import bad, command
-from tests.e2e.conftest import research, run_toml, train
+from tests.e2e.conftest import containers_in_full, research, run_toml, train
 from tests.fork_server import ForkedCommand, of_this_run
 
 MONITORS = (
@@ -45,6 +45,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+@containers_in_full
 async def test_an_episode_is_one_token_exact_sample(runtime: str, small: Path) -> None:
     policy = policies.load(small)
     config = research(["titanic"], runtime, harness={"tokenizer": str(small)}, max_turns=3)
@@ -417,6 +418,7 @@ def started(file: Path) -> Iterator[ForkedCommand]:
         yield process
 
 
+@containers_in_full
 def test_two_signals_during_an_update_keep_what_is_done_and_say_how_to_go_on(
     runtime: str, small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -27,7 +27,7 @@ from air.testing import Message, Script, ScriptedServer, replies
 from air.trajectories import Trajectory, load
 from air.worlds import conformance, sources
 from tests.box_world import SPEC, Scripts
-from tests.e2e.conftest import played_by
+from tests.e2e.conftest import containers_in_full, played_by
 from tests.e2e.episodes.test_attribution import STAY, broken_at, end_guest
 from tests.episodes_server import serving
 from tests.until import until
@@ -134,6 +134,7 @@ async def test_a_box_that_its_commands_ended_ends_the_episode(tmp_path: Path, ru
 
 
 @pytest.mark.parametrize(("script", "earned"), [("false", 0.0), ("true", 4.0)])
+@containers_in_full
 async def test_commands_are_no_answers(script: str, earned: float, runtime: str) -> None:
     """The world's actions are texts, as answers are. All turns pass without its end."""
     async with played_by(replies(*[script] * 4), config("owing", runtime)) as play:
@@ -233,6 +234,7 @@ async def test_a_box_is_used_again_without_what_the_agent_left(tmp_path: Path) -
         assert "left" not in str(one.steps[0].observation)
 
 
+@containers_in_full
 async def test_a_person_plays_in_the_box(runtime: str) -> None:
     async with ManualWorld(config("scripts", runtime), seed=7) as manual:
         lines = await manual.act(manual.written("cat seed"))
@@ -315,6 +317,7 @@ async def test_contradictions_about_boxes_are_refused() -> None:
         await conformance.check(task)
 
 
+@containers_in_full
 async def test_questions_with_tools_and_hidden_tests_in_boxes_conform(
     tmp_path: Path, runtime: str
 ) -> None:

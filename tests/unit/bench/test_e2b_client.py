@@ -9,6 +9,7 @@ import threading
 import pytest
 
 
+@pytest.mark.slow
 def test_a_client_that_fails_ends_the_measurement() -> None:
     pytest.importorskip("e2b")
     client = importlib.import_module("bench.serve.e2b_client")

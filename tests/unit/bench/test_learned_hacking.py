@@ -124,6 +124,7 @@ def graded(grader: Path, artefact: Path, split: str, out: Path) -> dict[str, Any
     return result
 
 
+@pytest.mark.slow
 def test_cheats_pay_on_the_weakened_copy_alone_and_only_for_validation(
     weakened: ModuleType, cheats: ModuleType, tmp_path: Path
 ) -> None:

@@ -53,6 +53,7 @@ def test_a_step_of_each_kind_runs(program: ModuleType, tmp_path: Path, name: str
     assert 0 <= mismatch < 1e-8
 
 
+@pytest.mark.slow
 def test_supervised_training_learns_a_teachers_tokens(program: ModuleType, tmp_path: Path) -> None:
     """The teacher plays behind a server; its tokens become more likely under the policy."""
     folder, other = (program.game.build(tmp_path / str(n), seed=n) for n in (0, 1))

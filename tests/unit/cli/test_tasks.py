@@ -87,6 +87,7 @@ def test_a_check_that_holds(root: Path, capsys: pytest.CaptureFixture[str]) -> N
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("good", "said"),
     [
@@ -103,6 +104,7 @@ def test_a_mismatch_is_named(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_on_another_split_only_the_order_counts(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

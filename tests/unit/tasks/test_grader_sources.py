@@ -68,6 +68,7 @@ def test_a_grader_executes_no_text_and_asks_nobody(name: str) -> None:
         assert not EXECUTING & words, path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLAYABLE)
 async def test_an_empty_artefact_has_no_score(name: str, tmp_path: Path) -> None:
     """It is refused with a message for the agent, so it counts as the lowest score."""

@@ -195,6 +195,7 @@ async def test_an_artefact_that_the_graders_box_cannot_hold_is_at_fault(
         await grader.grade(task, large, split="val")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
 def test_an_artefact_that_meets_a_full_disk_is_graded_once_more(
     tmp_path: Path, cache: Path
@@ -216,6 +217,7 @@ def test_an_artefact_that_meets_a_full_disk_is_graded_once_more(
     assert "must begin with" in malformed["error"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("grade", "said"),
     [

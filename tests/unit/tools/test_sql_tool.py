@@ -202,6 +202,7 @@ def test_the_digest_is_that_of_the_file(folder: Path) -> None:
     assert len(digests) == 2
 
 
+@pytest.mark.slow
 def test_a_query_whose_process_is_killed_again_and_again_has_failed(
     folder: Path,
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -122,6 +123,15 @@ PRECISE = [
     for family, attention in those
 ]
 """The families, attentions and types for which `EXACT` holds with the policies of `precise`."""
+IN_ONE_TYPE = [
+    pytest.param(
+        *case,
+        marks=[pytest.mark.full] if case[2] == torch.float32 and case[:2] in FLOAT64 else [],
+    )
+    for case in PRECISE
+]
+"""`PRECISE`, where a family and attention that can compute in float64 also does so in float32 only by
+`make test-all`."""
 
 
 def precise(family: str, attention: str, dtype: torch.dtype) -> Policy:

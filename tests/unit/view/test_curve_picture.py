@@ -61,6 +61,7 @@ def test_a_warm_start_has_its_loss() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_command_draws_a_picture_of_all_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

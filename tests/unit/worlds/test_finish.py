@@ -31,6 +31,7 @@ async def test_both_splits_grade_the_bytes_that_were_collected_once(make_world: 
     assert world.test_artefact[0] == step.validation.digest != ""
 
 
+@pytest.mark.slow
 async def test_the_best_validated_artefact_counts_whatever_is_done_after_it(
     make_world: MakeWorld,
 ) -> None:
@@ -66,6 +67,7 @@ async def test_without_a_score_the_last_artefact_counts(make_world: MakeWorld) -
     assert (world.test_score, world.test_artefact) == (None, ("", ""))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outlasts", [True, False])
 async def test_a_grading_goes_on_without_its_caller_only_where_it_must(
     make_world: MakeWorld, outlasts: bool

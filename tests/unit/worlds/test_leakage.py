@@ -36,6 +36,7 @@ def test_the_usual_step_follows_the_scale_and_a_task_can_declare_another() -> No
     assert step_of(titanic.model_copy(update={"told_step": 0.005})) == 0.005
 
 
+@pytest.mark.slow
 async def test_validates_beyond_the_limit_tell_nothing_and_the_end_is_scored(
     make_world: MakeWorld,
 ) -> None:

@@ -46,6 +46,7 @@ def test_threads_compare_at_the_same_time() -> None:
     assert results == [wanted for _, _, wanted in pairs]
 
 
+@pytest.mark.slow
 def test_one_limit_holds_for_all_parts_together_and_spares_the_next_comparison() -> None:
     """Eight parts that each take for ever are as dear as one."""
     endless = ",".join(["(x+y+z+w)^{999}"] * 8)
@@ -58,6 +59,7 @@ def test_one_limit_holds_for_all_parts_together_and_spares_the_next_comparison()
     assert 0 < _seconds_of_copies(process) - start < 4 * runner.SECONDS
 
 
+@pytest.mark.slow
 def test_the_limits_hold_beside_a_pair_that_raises_an_exception() -> None:
     """sympy raises an exception for 1 and the sine of infinity. The pair is unequal, and the limit of time
     holds for all other pairs together."""
@@ -189,6 +191,7 @@ def test_a_process_that_something_else_ends_is_replaced() -> None:
     assert equal("x+2", "2+x")
 
 
+@pytest.mark.slow
 def test_an_expression_whose_process_is_killed_again_and_again_is_wrong() -> None:
     """As the kernel of a machine with little memory does. Harmless expressions are compared meanwhile."""
     equal("x+1", "1+x")
@@ -274,6 +277,7 @@ def test_long_replies_take_little_time() -> None:
 OTHER_FORMS = {"1": "3/3", ".1": "1/10", "1%": "0.01"}
 
 
+@pytest.mark.slow
 def test_an_answer_with_many_parts_is_compared_in_limited_time() -> None:
     """Answers with the most parts: 32 tuples or sets, with as many numbers as the longest answer has room
     for. A longer answer is none, whatever its parts are, so the number of comparisons is limited."""

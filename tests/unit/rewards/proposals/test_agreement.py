@@ -219,6 +219,7 @@ def test_slow_comparisons_of_one_question_end_after_a_limit() -> None:
     assert p_hat(whole, None, "published") == 0.25
 
 
+@pytest.mark.slow
 def test_only_formulas_with_the_same_values_are_compared_with_each_other() -> None:
     """So the cost grows with the number of formulas, not with that of the pairs."""
     answers = [f"x^2 + {n}x + 1" for n in range(12)] + ["1 + 3x + x^2", "x (x + 5) + 1"]

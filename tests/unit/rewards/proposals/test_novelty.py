@@ -132,6 +132,7 @@ def test_cost_is_capped() -> None:
         Window(0)
 
 
+@pytest.mark.slow
 def test_the_cost_of_merging_is_capped() -> None:
     """The most different texts, each of which is merged with all others."""
     texts = [f"a b c d e f g h {n}" for n in range(MOST_TEXTS)]

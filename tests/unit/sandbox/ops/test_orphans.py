@@ -6,9 +6,13 @@ import os
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
+import pytest
+
 from air.sandbox.contract import ownership
+from air.sandbox.ops import orphans
 
 
 def _dead_pid() -> int:
@@ -88,3 +92,36 @@ def test_only_names_of_ours_have_an_owner() -> None:
         "",
     ):
         assert ownership.folder_owner(name) == ""
+
+
+SWOLLEN = """
+import ctypes, mmap, struct, sys
+libc = ctypes.CDLL(None)
+libc.sbrk.restype = ctypes.c_void_p
+size = 1 << 28
+area = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+start = ctypes.addressof(ctypes.c_char.from_buffer(area))
+fields = [int(field) for field in open("/proc/self/stat").read().rpartition(")")[2].split()[1:]]
+code, data, brk, stack, arguments = fields[22:24], fields[41:43], fields[43], fields[24], fields[44:46]
+layout = (*code, *data, brk, libc.sbrk(0), stack, *arguments, start, start + size, 0, 0, 2**32 - 1)
+PR_SET_MM, MAP = 35, 14
+print(libc.prctl(PR_SET_MM, MAP, struct.pack("12Q2I", *layout), 104, 0), flush=True)
+sys.stdin.read()
+"""
+"""Declares 256 MiB of its memory to be its environment."""
+
+
+def test_a_process_with_a_huge_environment_is_not_read_whole() -> None:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", SWOLLEN], stdin=pipe, stdout=pipe) as process:
+        assert process.stdout is not None
+        if process.stdout.readline() != b"0\n":
+            process.communicate()
+            pytest.skip("the kernel lets no process say where its environment lies")
+        tracemalloc.start()
+        try:
+            orphans.processes()
+            assert tracemalloc.get_traced_memory()[1] < 64 << 20
+        finally:
+            tracemalloc.stop()
+            process.communicate()

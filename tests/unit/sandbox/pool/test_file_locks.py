@@ -186,6 +186,7 @@ for turn in range(1000):
 """
 
 
+@pytest.mark.slow
 def test_the_folder_is_made_by_several_at_once(tmp_path: Path) -> None:
     began = str(time.time() + 2)
     both = [start(MAKERS, str(tmp_path), began) for _ in range(2)]

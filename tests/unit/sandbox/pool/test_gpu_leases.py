@@ -100,6 +100,7 @@ def test_two_of_three_for_each_of_two_processes_is_no_deadlock(tmp_path: Path) -
     all_end_well([start(WORKER, str(tmp_path), "2", "1", "40") for _ in range(2)])
 
 
+@pytest.mark.slow
 def test_sharers_and_those_who_want_it_alone(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv(INVENTORY_ENV, "0=GPU-a")
     ways = [("1", "2", "30"), ("1", "3", "30"), ("1", "1", "30")]

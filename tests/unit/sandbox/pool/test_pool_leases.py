@@ -230,6 +230,7 @@ async def test_a_box_that_nobody_waits_for_any_more_keeps_no_gpu() -> None:
         assert held("") == []
 
 
+@pytest.mark.slow
 def test_a_host_has_so_many_places_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,6 +88,7 @@ def test_root_of_a_container_only_has_boxes_of_a_user() -> None:
     assert done.stdout == "user: namespaces of a user's own\n1000\nnone\n user\n", done.stderr
 
 
+@pytest.mark.slow
 @as_root
 @pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.full)])
 def test_an_ordinary_user_passes_the_conformance_suite(every: int) -> None:

@@ -33,7 +33,7 @@ KEPT = [
         check,
         id=f"{mode}-{check.name}",
         # The first mode is the one that users have here; the others share its code, and are sampled.
-        marks=[pytest.mark.full] if mode != MODES[0] and number % 3 else [],
+        marks=[pytest.mark.full] if mode != MODES[0] and number % 6 else [],
     )
     for mode in MODES
     for number, check in enumerate(conformance.CHECKS)
@@ -54,6 +54,7 @@ async def opened(spec: BoxSpec = SPEC) -> ProcessBox:
     return box
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("chosen", "check"), KEPT)
 async def test_conformance(
     chosen: str, check: conformance.Check, monkeypatch: pytest.MonkeyPatch
@@ -75,6 +76,7 @@ def test_gaps_are_only_about_isolation_and_have_a_reason() -> None:
     assert sizes["process/root"] < sizes["process/user"] < sizes["process/plain"]
 
 
+@pytest.mark.slow
 async def test_a_box_starts_though_its_host_is_busy_for_a_while(mode: str) -> None:
     """The host's process gets no time between the start of the guest and the sending of its program."""
 
@@ -159,6 +161,7 @@ for _ in range(1100):
 " """
 
 
+@pytest.mark.slow
 async def test_a_box_and_its_copy_are_removed_however_deep_their_folders_are(mode: str) -> None:
     async with await opened(SPEC) as box:
         assert (await box.exec(NEST, timeout=600)).code == 0
@@ -213,6 +216,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heir", ["", "heir"])
 @pytest.mark.parametrize("attempt", range(2))
 async def test_sigkill_of_the_harness_leaves_nothing(
@@ -252,6 +256,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 async def test_sigkill_of_the_harness_leaves_no_folder_of_many_boxes(
     mode: str, tmp_path: Path
 ) -> None:

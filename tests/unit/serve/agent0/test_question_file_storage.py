@@ -199,6 +199,7 @@ async def test_older_results_are_removed_before_the_request_waits(tmp_path: Path
         assert results_of(path).read_text() == "[]"
 
 
+@pytest.mark.slow
 async def test_the_results_are_never_half_written(served: Service) -> None:
     """Another program that reads as fast as it can sees no file, or a whole one."""
     rows = [{"question": "", "answer": "x" * 2000}] * MOST_TASKS

@@ -171,6 +171,7 @@ def test_what_lies_on_a_hub_is_fetched_and_stands_in_the_workspace_under_its_nam
         assert (place / "some/set/train.csv").read_text() == "lamp\n1\n"
 
 
+@pytest.mark.slow
 def test_formulas_are_generated_for_the_grader_alone(root: Path) -> None:
     prepared = prepare(load(root, "formulas"))
     assert (prepared.grader / "mlgym/data/dataset.pkl").is_file()

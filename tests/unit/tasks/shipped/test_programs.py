@@ -24,6 +24,8 @@ from tests.unit.tasks.shipped.programs import (
     workspace,
 )
 
+pytestmark = pytest.mark.slow
+
 NAMES = ["titanic", "digits", "prisonersDilemma"]
 COMBINATIONS = [(method, level) for method in (1, 2, 3, 4) for level in (1, 2, 3, 4)]
 

@@ -49,6 +49,7 @@ async def ended(box: Box) -> None:
         await running.wait()
 
 
+@pytest.mark.slow
 async def test_a_real_server(box: Box) -> None:
     async with serving(server(box, "notes_server.py")) as notes:
         tools = listing("notes", await notes.tools(), ())
@@ -78,6 +79,7 @@ async def test_what_else_a_server_sends_does_not_harm_the_answer(box: Box, fault
             assert await one.call("ask", {}, LONG) == Answer("the answer")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "text"),
     [

@@ -51,6 +51,7 @@ def by_prime_rl(tmp_path: Path, **of_side: Any) -> CoevolveConfig:
     return config(tmp_path, rounds=1, **sides)
 
 
+@pytest.mark.slow
 async def test_both_models_are_trained_and_handed_on(
     prime_rl: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

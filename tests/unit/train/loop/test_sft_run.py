@@ -150,6 +150,7 @@ def test_each_key_is_in_the_table() -> None:
     assert tested == set(CASES) | ONE_VALUE | ELSEWHERE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", list(CASES))
 def test_a_key_changes_something(
     key: str,
@@ -232,6 +233,7 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if k not in TIMES} for row in rows]
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_exactly(places: dict[str, Path], tmp_path: Path) -> None:
     """Stopped after step 3 of 4, then resumed from there, or from the checkpoint of step 2: the metrics and
     the weights are those of a run that was never stopped."""
@@ -269,6 +271,7 @@ def test_an_interrupted_run_goes_on_exactly(places: dict[str, Path], tmp_path: P
         sft_run.start_from(again)
 
 
+@pytest.mark.slow
 def test_an_interrupted_adapter_of_a_bfloat16_model_goes_on_exactly(
     places: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -71,6 +71,7 @@ def test_good_replies_become_likelier_and_bad_ones_less(small: Policy) -> None:
     assert last["mismatch_kl"] > first["mismatch_kl"]
 
 
+@pytest.mark.slow
 def test_the_cross_entropy_is_the_mean_over_tokens_that_another_model_sampled(
     small: Policy, warm: Policy
 ) -> None:

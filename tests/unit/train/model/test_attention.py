@@ -17,6 +17,7 @@ from tests.unit.train.conftest import generate
 MODELS = families.pairs(families.FAMILIES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "attention", "dtype"), families.PRECISE)
 def test_the_sampler_agrees_with_the_trainer(
     family: str, attention: str, dtype: torch.dtype

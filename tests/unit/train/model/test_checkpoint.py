@@ -91,6 +91,7 @@ for room in (50_000, 1_000_000):
 """
 
 
+@pytest.mark.slow
 def test_a_write_that_fails_leaves_the_earlier_one(folder: Path, tmp_path: Path) -> None:
     # A limit on file sizes stands in for a full disk: first the weights fail, then the state.
     weights = (folder / "model.safetensors").stat().st_size

@@ -49,7 +49,7 @@ libc.prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: huge pages would be cleared in
 for mode in sys.argv[1:]:
     from air.train.model import heap
     getattr(heap, mode)()
-SIZES = [size * 2**20 for size in (8, 64, 24, 200)]
+SIZES = [size * 2**20 for size in (8, 48, 24, 80)]
 PAGES = sum(SIZES) / resource.getpagesize()
 
 def cleared():

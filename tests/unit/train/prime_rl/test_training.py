@@ -26,6 +26,8 @@ from tests.fork_server import of_this_run
 from tests.unit.train.prime_rl.checkout import checkout
 from tests.until import until
 
+pytestmark = pytest.mark.slow
+
 LAUNCHER = Path(__file__).with_name("training_launcher.py")
 CONVERTS = "prime-rl: converts the last checkpoint"
 STOPS = "prime-rl: stops when the checkpoint is converted"

@@ -50,7 +50,8 @@ def check(policy: Policy, rows: Sequence[Row], bound: float = 1e-4) -> None:
         assert difference.abs().max() <= bound
 
 
-@pytest.mark.parametrize(("family", "attention", "dtype"), families.PRECISE)
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "attention", "dtype"), families.IN_ONE_TYPE)
 def test_groups_and_turns(family: str, attention: str, dtype: torch.dtype) -> None:
     policy = families.precise(family, attention, dtype)
     draw = random.Random(6)
@@ -103,7 +104,8 @@ def test_requests_that_share_a_new_prompt_wait_for_the_first() -> None:
     assert passes == [35, 2 * 35]
 
 
-@pytest.mark.parametrize(("family", "attention", "dtype"), families.PRECISE)
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "attention", "dtype"), families.IN_ONE_TYPE)
 def test_running_requests_read_what_they_share_from_one_copy(
     family: str, attention: str, dtype: torch.dtype
 ) -> None:
@@ -183,6 +185,7 @@ def test_released_memory_is_computed_anew_with_new_weights() -> None:
     check(policy, [second])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "limit"), [("qwen3", 3_000), ("gpt2", 20_000), ("phi3", PLENTY)]
 )

@@ -99,6 +99,7 @@ def cases() -> Iterator[Any]:
             yield pytest.param(family, attention, loss, tree, marks=marks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "attention", "loss", "tree"), cases())
 def test_loss_and_gradients_are_those_of_the_dense_form(
     family: str, attention: str, loss: str, tree: int

@@ -79,6 +79,7 @@ def sokoban(text: str, move: str) -> tuple[str | None, float]:
     return (text, reward) if "X" in text else (None, reward + 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sokoban4x5", "sokoban6", "sokoban8", "sokoban6-boxes2"])
 async def test_random_play_of_sokoban(name: str) -> None:
     world = SOURCE.load(name + "-turns10-moves1").world()
@@ -232,6 +233,7 @@ def start_of(game: Tetris) -> tuple[Rule[Position], Position]:
     return tetris(pieces), (rows, cells_of(game.piece, game.x), 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tetris1-level2", "tetris2-size3", "tetris2-level3"])
 async def test_random_play_of_tetris(name: str) -> None:
     """Twelve moves, in which most games end."""
@@ -250,6 +252,7 @@ async def test_random_play_of_tetris(name: str) -> None:
     agree(differences)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "share"), [("tetris1-level1", 0.9), ("tetris2-size3", 0.7), ("tetris2", 0.5)]
 )

@@ -10,6 +10,7 @@ from air.worlds import conformance, sources
 from tests.episodes_server import serving
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "protocol"), [("openenv", OpenEnv), ("ors", Ors)])
 async def test_it_conforms(kind: str, protocol: object) -> None:
     async with serving("question:gsm8k5", protocol=protocol, max_sessions=100) as served:

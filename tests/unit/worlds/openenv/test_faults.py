@@ -92,6 +92,7 @@ async def test_no_wrong_reward_and_every_failure_counted() -> None:
     assert served.server.client_limit.taken == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [
@@ -233,6 +234,7 @@ async def test_an_error_that_does_not_come_again_is_a_failure(places: int) -> No
         await world.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["drop", "no answer", "garbage", "not a number"])
 async def test_an_action_that_always_fails_is_the_agents(fault: str) -> None:
     patience = 4 if fault == "no answer" else 600
@@ -274,6 +276,7 @@ async def test_a_server_that_reaches_none_of_its_tools_is_a_failure() -> None:
         await world.close()
 
 
+@pytest.mark.slow
 async def test_an_action_that_always_ends_a_server_that_is_started_again_is_the_agents() -> None:
     async with serving(TASK) as served, between(served.url, share=0.0, seed=0) as (address, proxy):
         task = sources.load(f"openenv:{address}#field=message&tools=false")
@@ -291,6 +294,7 @@ async def test_an_action_that_always_ends_a_server_that_is_started_again_is_the_
         await innocent.close()
 
 
+@pytest.mark.slow
 async def test_of_several_episodes_that_end_the_server_at_once_none_is_spared() -> None:
     count = 4
     async with (
@@ -562,6 +566,7 @@ def test_a_prompt_with_an_image_is_a_failure() -> None:
         prompt_text([{"type": "image", "data": ""}])
 
 
+@pytest.mark.slow
 async def test_a_call_of_ors_that_is_always_slow_is_the_agents() -> None:
     async with serving("tests.slow_world:slow", protocol=Ors, max_sessions=1) as served:
         world = sources.load(f"ors:{served.url}#timeout=4").world()

@@ -84,6 +84,7 @@ def by_code(right: int) -> float:
     return min(right / 5, 1 - right / 5) if right > 2 else 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("definition", "exact"), [("published", by_paper), ("as_coded", by_code)])
 async def test_proposals_to_an_executor_that_guesses(
     definition: str, exact: Callable[[int], float], tmp_path: Path

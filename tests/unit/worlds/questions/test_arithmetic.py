@@ -236,6 +236,7 @@ def test_the_sentences_of_a_story_give_its_answer() -> None:
         assert told(problem.question) == int(problem.answer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turns", [1, 5])
 @pytest.mark.parametrize(
     ("level", "greatest"), [(1, 20), (2, 40), (3, 40), (4, 60), (5, 60), (None, 30)]

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from air.train.model.shards.merge import shards_folder
 
 COMMIT = "0" * 40
@@ -41,6 +43,7 @@ def cached(cache: Path, name: str, expected: Path) -> Path:
     return model
 
 
+@pytest.mark.slow
 def test_what_a_hub_id_has_is_copied_and_what_it_lacks_is_said(
     written: Path, tmp_path: Path
 ) -> None:
