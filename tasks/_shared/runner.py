@@ -5,8 +5,8 @@ and whether it is allowed, is for the task's `grade.py` to check. What the code 
 Whatever it does (crash, leave, answer out of turn, answer nothing, fill memory, take too long) raises
 `BadArtefact` and never holds the grader up. A load leaves nothing to the next in a process, file, queue,
 semaphore, shared memory, key or socket, and reads no counter that another load can advance, such as processor
-time. Left are time itself, and how fast a file or the machine is: see docs/integrity.md. With `processes`
-above 0 or `file_mb` above 0, process ids and numbers of files are such counters, too: then load only once.
+time. This needs a second user. What is left (time, speed, which load it is) is in docs/integrity.md. If
+`processes` or `file_mb` is not 0, a load also finds out how many processes or files others have made.
 """
 
 import builtins

@@ -34,8 +34,8 @@ def _of_a_caller(read):
 """
 """Python code that defines two functions with which an attack examines the processes that started it.
 `_ancestors()` returns the ids of the ancestors of this process, the nearest first; if `/proc` is closed, the
-id of the parent and a guess. `_of_a_caller(read)` calls the function `read` with the ids of the nearest two in
-turn, and returns its first result. It raises OSError if both calls fail."""
+id of the parent and a guess. `_of_a_caller(read)` calls the function `read` with the ids of the nearest two
+in turn, and returns its first result. It raises OSError if both calls fail."""
 _WRITE = (
     ANCESTORS
     + """
