@@ -107,9 +107,9 @@ def _found(numbers):
     except OSError:
         found = 0
     begin = time.process_time()
-    while time.process_time() < begin + 0.15:
+    while time.process_time() < begin + 0.05:
         pass
-    if found >= 0.3:
+    if found >= 0.12:
         raise LookupError("an earlier load was here")
 def _spent(pid):
     with open(f"/proc/{pid}/stat") as file:
@@ -120,8 +120,8 @@ def _of_parents():
     above, spent = _spent(parent)
     return max(spent, _spent(above)[1] if above > 1 else 0)
 """
-"""Python code that defines `_found(numbers)`, which uses 0.15 s of processor time and raises an error if the
-function `numbers` returns 0.3 or more: the seconds that earlier loads have used."""
+"""Python code that defines `_found(numbers)`, which uses 0.05 s of processor time and raises an error if the
+function `numbers` returns 0.12 or more: the seconds that earlier loads have used."""
 _LIBC = "import ctypes, os\nlibc = ctypes.CDLL(None)\n"
 _FILES = """
 import os
