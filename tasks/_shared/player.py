@@ -1,11 +1,13 @@
 """Runs agent code for a grader: `runner.py` starts this program and talks to it.
 
 Standard input is the control socket. It brings two frames, the settings (JSON) and the source; then, for
-every load, one byte with a socket of that load's own attached. Each load is a fork, which becomes the
-second user, runs the source afresh and answers requests over its socket. This process stays the grader's
-user, so that agent code can neither trace, signal nor limit it, and never looks at the source. It reports
-the fork's process id and how the fork ended, and removes what the fork left. A frame is one byte that
-names its kind, four bytes of length, and the data.
+every load, one byte with a socket of that load's own attached, and a frame with the processor time that the
+load may use. This process forks a guard for each load, and the guard forks the load, which becomes the
+second user, reads its seed from its socket, runs the source afresh and answers requests. The guard reports
+the load's process id and how the load ended, removes what the load left, and ends. So nothing that depends on
+a load comes into this process, of which the next load is a copy. This process and the guard stay the
+grader's user, so that agent code can neither trace, signal nor limit them, and never look at the source. A
+frame is one byte that names its kind, four bytes of length, and the data.
 """
 
 # ruff: noqa: PTH101, PTH102, PTH104, PTH106, PTH108, PTH109, PTH112, PTH114, PTH118, PTH123, PTH208
@@ -16,7 +18,6 @@ import builtins
 import ctypes
 import importlib
 import json
-import math
 import operator
 import os
 import platform
@@ -26,23 +27,40 @@ import signal
 import socket
 import struct
 import sys
+import time
 import types
 
 HEAD = struct.Struct(">cI")
 MOST_TEXT = 400
 CALLS = {
-    "x86_64": {"arch": 0xC000003E, "prctl": 157, "run": (59, 322)},
-    "aarch64": {"arch": 0xC00000B7, "prctl": 167, "run": (221, 281)},
-}
-"""By machine: its number in a filter of system calls, and the numbers of prctl, execve and execveat."""
+    "x86_64": {"arch": 0xC000003E, "prctl": 157, "clocks": (222, 228, 229, 230), "run": (59, 322),
+               "counted": (22, 53, 99, 293)},
+    "aarch64": {"arch": 0xC00000B7, "prctl": 167, "clocks": (107, 113, 114, 115), "run": (221, 281),
+                "counted": (59, 179, 199)},
+}  # fmt: skip
+"""By machine: its number in a filter of system calls, and the numbers of prctl; of the calls that name a
+clock; of execve and execveat; and of pipes, pairs of sockets and sysinfo. The kernel numbers pipes and
+sockets one after another, so that a load could read how many another one has made."""
 REFUSED = {
-    "x86_64": (*range(29, 32), *range(64, 72), 101, 220, *range(240, 246), *range(248, 251),
-               310, 311, 319, 447),
-    "aarch64": (117, *range(180, 198), 217, 218, 219, 270, 271, 279, 447),
+    "x86_64": (*range(29, 32), 41, *range(64, 72), 101, 132, 220, 235, *range(240, 246), *range(248, 251),
+               261, 280, 310, 311, 319, *range(425, 428), 434, 447),
+    "aarch64": (88, 117, *range(180, 198), 198, 217, 218, 219, 270, 271, 279, *range(425, 428), 434, 447),
 }  # fmt: skip
 """By machine: shared memory, semaphores and queues of System V, POSIX queues, keys of the kernel, memory
-without a name, and the memory of other processes. They outlive a load, or evade its limits."""
+without a name, the memory of other processes, sockets, times of files, io_uring (which makes calls that
+no filter sees), and handles of processes. They outlive a load, tell of another one, or evade its limits."""
 PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, FILTER_MODE = 4, 22, 38, 2
+LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
+"""System calls of Landlock, by which a process gives up access to files; the same on all machines."""
+WRITE_FILE, READ_FILES, TRUNCATE = 1 << 1, 1 << 0 | 1 << 2 | 1 << 3, 1 << 14
+CLOSED = {"proc", "sys", "dev", "tmp", "workspace"}
+"""Folders that tell of other processes, or in which reading a file changes its times."""
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+CONSTANTS = (
+    "/proc/cpuinfo",
+    *("/sys/devices/system/cpu/" + n for n in ("online", "possible", "present")),
+)
+"""What libraries read to count the processor's cores."""
 
 
 class NotJson(Exception):
@@ -89,9 +107,10 @@ def plain(value):
     return value.tolist() if hasattr(value, "tolist") else operator.index(value)
 
 
-def play(link, settings, source, seed):
+def play(link, settings, source):
     """Runs the source, then answers requests until the grader has no more; in a fork of its own."""
     try:
+        seed = int(receive(link))
         code = compile(source, settings["file"], "exec", dont_inherit=True)
         module = types.ModuleType(settings["file"].partition(".")[0])
         sys.modules[module.__name__] = module
@@ -145,15 +164,10 @@ def limit(kind, most):
         resource.setrlimit(getattr(resource, "RLIMIT_" + kind), (most, hard))
 
 
-def limit_load(limits, used):
-    """Limits one load. Earlier loads have `used` some of the processor time, which all may share."""
+def limit_load(limits):
+    """Limits one load. The limits are the same for every load: they would tell what others have used."""
     for kind, most in limits["resources"].items():
         limit(kind, most)
-    if limits["cpu_seconds"] is not None and not limits["cpu_per_load"]:
-        left = limits["cpu_seconds"] - used
-        if left <= 0:
-            os.kill(os.getpid(), signal.SIGXCPU)  # as the kernel does, but it counts whole seconds
-        limit("CPU", math.ceil(left))
     limit("NPROC", limits["processes"])
 
 
@@ -169,31 +183,79 @@ def refuse_calls(limits):
     """Refuses system calls that a load could use to outlive or evade its limits; no honest code needs them.
 
     Without prctl's PR_SET_DUMPABLE it cannot open itself to its user again, and so not change its place
-    in the order in which the kernel kills for want of memory.
+    in the order in which the kernel kills for want of memory. A clock with a negative number is that of
+    another process.
     """
     machine = platform.machine()
     if machine not in CALLS:
         raise RuntimeError(f"no system calls of {machine} are known")
     calls, refused = CALLS[machine], [*REFUSED[machine]]
     if limits["processes"] == 0:
-        refused += calls["run"]
+        refused += [*calls["run"], *calls["counted"]]
     load, equal, above, give = 0x20, 0x15, 0x35, 0x06  # the instructions of the filter
-    rules = [(equal, 0, 0, number) for number in refused]
-    rules = [(load, 0, 0, 4), (equal, 1, 0, calls["arch"]), (give, 0, 0, 0x50001), (load, 0, 0, 0),
-             (above, 0, 0, 1 << 30), *rules,
-             (equal, 0, 2, calls["prctl"]), (load, 0, 0, 16), (equal, 1, 0, PR_SET_DUMPABLE),
-             (give, 0, 0, 0x7FFF0000), (give, 0, 0, 0x50001)]  # fmt: skip
-    last = len(rules) - 1
-    for at in range(4, last - 4):
-        code, _, no, value = rules[at]
-        rules[at] = (code, last - at - 1, no, value)
+    no, yes = (give, 0, 0, 0x50001), (give, 0, 0, 0x7FFF0000)
+    rules = [
+        (load, 0, 0, 4),
+        (equal, 1, 0, calls["arch"]),
+        no,
+        (load, 0, 0, 0),
+        (above, 0, 1, 1 << 30),
+        no,
+    ]
+    for number in refused:
+        rules += [(equal, 0, 1, number), no]
+    for number in calls["clocks"]:
+        rules += [(equal, 0, 4, number), (load, 0, 0, 16), (above, 0, 1, 1 << 31), no, yes]
+    rules += [
+        (equal, 0, 3, calls["prctl"]),
+        (load, 0, 0, 16),
+        (equal, 0, 1, PR_SET_DUMPABLE),
+        no,
+        yes,
+    ]
     program = b"".join(struct.pack("=HBBI", *rule) for rule in rules)
     buffer = ctypes.create_string_buffer(program, len(program))
     head = struct.pack("@HP", len(rules), ctypes.addressof(buffer))
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     prctl.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_ulong]
-    if prctl(PR_SET_NO_NEW_PRIVS, 1, None, 0, 0) or prctl(PR_SET_SECCOMP, FILTER_MODE, head, 0, 0):
+    if prctl(PR_SET_SECCOMP, FILTER_MODE, head, 0, 0):
         raise OSError(ctypes.get_errno(), "the kernel takes no filter of system calls")
+
+
+def close_files(settings, place):
+    """Gives up access to files but those of the system and of this load, as far as the kernel has Landlock.
+
+    /proc and /sys have counters of other processes and of the whole box. Writing is possible only in the
+    load's own folder, and not even there if files have no size: they are numbered one after another.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "the kernel cannot take privileges away")
+    version = libc.syscall(LANDLOCK_CREATE, None, 0, 1)
+    if version < 1:
+        return  # a kernel without it
+    known = (1 << (13 if version == 1 else 14 if version == 2 else 15)) - 1
+    handled = struct.pack("=Q", known)
+    rules = libc.syscall(LANDLOCK_CREATE, handled, len(handled), 0)
+    files = settings["limits"]["resources"]["FSIZE"] != 0
+    reading = ["/" + name for name in os.listdir("/") if name not in CLOSED]
+    reading += [*sys.path, sys.prefix, sys.base_prefix, *settings["imports"], *CONSTANTS]
+    allowed = [(path, READ_FILES) for path in reading]
+    allowed += [(path, READ_FILES | WRITE_FILE | TRUNCATE) for path in DEVICES]
+    for path, access in [*allowed, (place, known if files else READ_FILES)]:
+        try:
+            fd = os.open(path, os.O_PATH)
+        except OSError:
+            continue  # not every box has each, and nothing can be read through it
+        if not os.path.isdir(path):
+            access &= ~(1 << 3)  # listing: of folders only
+        rule = struct.pack("=Qi", access & known, fd)
+        if libc.syscall(LANDLOCK_ADD, rules, 1, rule, 0):
+            raise OSError(ctypes.get_errno(), "the kernel takes no rule for " + path)
+        os.close(fd)
+    if libc.syscall(LANDLOCK_RESTRICT, rules, 0):
+        raise OSError(ctypes.get_errno(), "the kernel takes no rules for files")
+    os.close(rules)
 
 
 def killed_first():
@@ -245,13 +307,14 @@ def remove_all(place):
             os.rmdir(folder)
 
 
-def shut_in(settings, place, used=0.0):
+def shut_in(settings, place):
     """Makes this process, a fork, one in which agent code may run."""
     os.chdir(place)
     os.environ["TMPDIR"] = place
     killed_first()
     become(settings["user"])
-    limit_load(settings["limits"], used)
+    close_files(settings, place)
+    limit_load(settings["limits"])
     refuse_calls(settings["limits"])
 
 
@@ -273,6 +336,48 @@ def tried(settings):
     return text
 
 
+def guard(control, link, settings, source):
+    """Forks the load, waits for its end, reports it and removes what it left; in a fork of its own."""
+    place = os.path.join(os.getcwd(), "load")
+    os.mkdir(place)
+    os.chmod(place, 0o755 if settings["limits"]["resources"]["FSIZE"] == 0 else 0o777)
+    child = os.fork()
+    if not child:
+        control.close()  # agent code cannot forge a report
+        try:
+            shut_in(settings, place)
+            play(link, settings, source)
+        finally:
+            os._exit(1)
+    link.close()
+    send(control, b"P", b"%d" % child)
+    status, usage = watch(child, json.loads(receive(control)))
+    code, seconds = os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
+    send(control, b"X", json.dumps([code, seconds, clear(place, settings)]).encode())
+
+
+def watch(child, most):
+    """Waits for the end of a load; ends it when it has used `most` seconds of processor time (None: never).
+
+    A limit of the kernel could not do this: the load could read there what earlier ones have used.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    told = False
+    while True:
+        ended, status, usage = os.wait4(child, 0 if most is None else os.WNOHANG)
+        if ended:
+            return status, usage
+        left = most - time.clock_gettime(
+            ~child << 3 | 2
+        )  # the clock of the processor time of `child`
+        if left <= -1:
+            os.kill(child, signal.SIGKILL)
+        elif left <= 0 and not told:
+            told = True
+            os.kill(child, signal.SIGXCPU)
+        signal.sigtimedwait({signal.SIGCHLD}, max(left, 0.05))
+
+
 def main():
     control = socket.socket(fileno=os.dup(0))
     sys.path.remove("")  # the working folder
@@ -284,29 +389,20 @@ def main():
     for name in settings["modules"]:
         importlib.import_module(name)  # once, here: a fork has it at no cost
     send(control, b"R", tried(settings))
-    loads, used, place = 0, 0.0, os.path.join(os.getcwd(), "load")
     while True:
         _, sockets, _, _ = socket.recv_fds(control, 1, 1)
         if not sockets:
             os._exit(0)
-        os.mkdir(place)
-        os.chmod(place, 0o777)
         child = os.fork()
         if not child:
-            control.close()  # agent code cannot forge a report
             try:
-                shut_in(settings, place, used)
-                link = socket.socket(fileno=sockets[0])
-                play(link, settings, source, settings["seed"] + loads)
-            finally:
+                guard(control, socket.socket(fileno=sockets[0]), settings, source)
+            except BaseException:  # the report is missing then, which the grader notices
                 os._exit(1)
+            os._exit(0)
         os.close(sockets[0])
-        send(control, b"P", b"%d" % child)
-        _, status, usage = os.wait4(child, 0)
-        used = usage.ru_utime + usage.ru_stime + (0 if settings["limits"]["cpu_per_load"] else used)
-        ended = [os.waitstatus_to_exitcode(status), used, clear(place, settings)]
-        send(control, b"X", json.dumps(ended).encode())
-        loads += 1
+        if os.waitpid(child, 0)[1]:
+            os._exit(1)
 
 
 main()

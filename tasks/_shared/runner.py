@@ -3,8 +3,10 @@
 Agent code is never imported by a grader. `player.py` runs it, is asked, and answers; what an answer means,
 and whether it is allowed, is for the task's `grade.py` to check. What the code prints goes nowhere.
 Whatever it does (crash, leave, answer out of turn, answer nothing, fill memory, take too long) raises
-`BadArtefact` and never holds the grader up. A load leaves nothing to the next: no process, file, queue,
-semaphore, shared memory or key.
+`BadArtefact` and never holds the grader up. A load leaves nothing to the next in a process, file, queue,
+semaphore, shared memory, key or socket, and reads no counter that another load can advance, such as processor
+time. This needs a second user. What is left (time, speed, which load it is) is in docs/integrity.md. If
+`processes` or `file_mb` is not 0, a load also finds out how many processes or files others have made.
 """
 
 import builtins
@@ -59,8 +61,8 @@ class Limits(NamedTuple):
     """Whether each load may use `cpu_seconds`; otherwise all loads together."""
     memory_mb: int | None = 1024
     """Address space of a process in MiB."""
-    file_mb: int | None = 1
-    """Size of a file in MiB; memory that is written like a file counts."""
+    file_mb: int | None = 0
+    """Size of a file in MiB; 0: it writes none. Files that it writes are removed after the load."""
     open_files: int | None = 64
     """Open files at once."""
     processes: int | None = 0
@@ -114,8 +116,8 @@ class Runner:
         Args:
             path: the file of agent code.
             functions: names that it must define.
-            seed: of Python's random numbers in the first load; one more in each next. The code can read it:
-                nothing hidden may follow from it.
+            seed: of Python's random numbers in the first load; one more in each next. The code can find it
+                out: nothing hidden may follow from it.
             limits: what the code may use.
             protocol: takes the functions and returns what turns a request into an answer. Its source is
                 sent to the player, so it must use nothing outside of itself. Without it, `call` works.
@@ -130,7 +132,6 @@ class Runner:
         settings = {
             "file": path.name,
             "functions": functions,
-            "seed": seed,
             "modules": modules,
             "imports": [str(imports)] if imports else [],
             "limits": limits.for_player(),
@@ -141,6 +142,9 @@ class Runner:
         self._hello = _packed(b"S", json.dumps(settings).encode()) + _packed(b"S", source)
         self._json = json.JSONDecoder(parse_constant=self._refuse)
         self._shown = False
+        self._seed, self._used = seed, 0.0
+        """The seed of the next load, and the processor time of those that share a limit. They are known here
+        only: a load could find them in the memory of the player."""
         self._child = 0
         """Process id of the current load; 0 if there is none."""
 
@@ -149,7 +153,7 @@ class Runner:
         self._folder = tempfile.mkdtemp()
         self._control, theirs = socket.socketpair()
         self._data = self._control
-        _shut_out()
+        _shut_out(self._limits)
         with theirs:
             Path(self._folder).chmod(0o711)  # a load passes through to a folder of its own
             self._process = _start(theirs, self._folder, self._limits)
@@ -200,7 +204,15 @@ class Runner:
             with theirs, contextlib.suppress(ConnectionError):  # then the player has ended
                 socket.send_fds(self._control, [b"L"], [theirs.fileno()])
             self._child = int(self._report(b"P"))
+            self._write(self._control, _packed(b"C", json.dumps(self._shared_time()).encode()))
+            self._write(self._data, _packed(b"S", b"%d" % self._seed))
+            self._seed += 1
             self._answer(b"R")
+
+    def _shared_time(self) -> float | None:
+        """The processor time that is left of what all loads share; None if each has its own."""
+        most = self._limits.cpu_seconds
+        return None if most is None or self._limits.cpu_per_load else most - self._used
 
     def call(self, *arguments: Any) -> Any:
         """Calls the function with copies of the arguments, and returns a copy of what it returns: what
@@ -311,6 +323,8 @@ class Runner:
         """Exit status and processor time of the load that has ended."""
         code, seconds, clear = json.loads(self._report(b"X"))
         self._child = 0
+        if not self._limits.cpu_per_load:
+            seconds = self._used = self._used + seconds
         if not clear:
             raise BadArtefact(f"{self._file} left files that cannot be removed")
         return code, seconds
@@ -370,15 +384,22 @@ def _own_root() -> bool:
     return HERE.parent == Path("/")
 
 
-def _shut_out() -> None:
-    """Closes to the second user what all users share, and lets the kernel kill agent code before this."""
+def _shut_out(limits: Limits) -> None:
+    """Closes to the second user what tells of others or is shared by all, and lets the kernel kill agent code
+    before this process."""
     if second_user() is None or not _own_root():
         return
     for name in SHARED_FOLDERS:
         with contextlib.suppress(FileNotFoundError):  # not every box has each
             if os.access(name, os.W_OK):
-                Path(name).chmod(0o755)
+                Path(name).chmod(0o711)
     Path("/proc/self/oom_score_adj").write_text("500")
+    if limits.processes == 0:  # threads of PyTorch look there for the machine's cores
+        with contextlib.suppress(OSError):  # in a process box, /proc belongs to nobody
+            Path("/proc").chmod(0o700)
+    for link in Path("/dev").iterdir():
+        if link.is_symlink():
+            link.readlink()  # or the first load that follows it leaves the time
 
 
 def _start(control: socket.socket, folder: str, limits: Limits) -> "subprocess.Popen[bytes]":

@@ -83,9 +83,7 @@ MUTANTS = (
         "tasks/_shared/grading.py",
         "        _hide_arguments()  #",
         "        #",
-        (
-            "tests/docker/tasks/test_grading_attacks.py::test_the_graders_arguments_do_not_tell_the_split",
-        ),
+        ("tests/unit/tasks/test_runner.py::test_the_graders_arguments_do_not_tell_the_split",),
         "tests/docker/tasks/test_grading_attacks.py::test_matches_start_afresh_and_luck_is_seeded",
     ),
     Mutant(
@@ -111,9 +109,29 @@ MUTANTS = (
     Mutant(
         "graded code writes to no folder that loads share",
         "tasks/_shared/runner.py",
-        "                Path(name).chmod(0o755)\n",
+        "                Path(name).chmod(0o711)\n",
         "                pass\n",
+        (
+            "tests/docker/tasks/test_runner_attacks.py::test_containers_shut_agent_code_in_without_landlock",
+        ),
+        "tests/docker/tasks/test_grading_attacks.py::test_matches_start_afresh_and_luck_is_seeded",
+    ),
+    Mutant(
+        "graded code reads no counters of other processes and of the box",
+        "tasks/_shared/player.py",
+        "    close_files(settings, place)\n",
+        "    ctypes.CDLL(None).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)\n",
         ("tests/docker/tasks/test_runner_attacks.py::test_agent_code_is_shut_in",),
+        "tests/docker/tasks/test_grading_attacks.py::test_matches_start_afresh_and_luck_is_seeded",
+    ),
+    Mutant(
+        "graded code reads no counters of processes if the kernel lacks Landlock",
+        "tasks/_shared/runner.py",
+        'Path("/proc").chmod(0o700)',
+        "pass",
+        (
+            "tests/docker/tasks/test_runner_attacks.py::test_containers_shut_agent_code_in_without_landlock",
+        ),
         "tests/docker/tasks/test_grading_attacks.py::test_matches_start_afresh_and_luck_is_seeded",
     ),
     Mutant(

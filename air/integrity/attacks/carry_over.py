@@ -99,6 +99,29 @@ for _name, _script in {
 }.items():
     ATTACKS.shell(_name, _NEXT, f"{{ {_script}\n}} 2>/dev/null\ntrue", once=True, episodes=2)
 
+_SPENT = """
+import time
+def _found(numbers):
+    try:
+        found = numbers()
+    except OSError:
+        found = 0
+    begin = time.process_time()
+    while time.process_time() < begin + 0.05:
+        pass
+    if found >= 0.12:
+        raise LookupError("an earlier load was here")
+def _spent(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return int(fields[1]), (int(fields[13]) + int(fields[14])) / 100
+def _of_parents():
+    parent = os.getppid()
+    above, spent = _spent(parent)
+    return max(spent, _spent(above)[1] if above > 1 else 0)
+"""
+"""Python code that defines `_found(numbers)`, which uses 0.05 s of processor time and raises an error if the
+function `numbers` returns 0.12 or more: the seconds that earlier loads have used."""
 _LIBC = "import ctypes, os\nlibc = ctypes.CDLL(None)\n"
 _FILES = """
 import os
@@ -154,13 +177,28 @@ for _name, _source in {
     ),
     "leave-a-process": (
         "import os\n"
-        "lines = [open(f'/proc/{p}/stat').read() for p in os.listdir('/proc') if p.isdigit()]\n"
+        "try: lines = [open(f'/proc/{p}/stat').read() for p in os.listdir('/proc') if p.isdigit()]\n"
+        "except OSError: lines = []\n"
         "if any('(air-left)' in line for line in lines): raise LookupError\n"
         "try:\n    if os.fork() == 0:\n        os.closerange(0, 64)\n"
         "        import ctypes, time\n        ctypes.CDLL(None).prctl(15, b'air-left', 0, 0, 0)\n"
         "        os.setsid()\n        time.sleep(20)\n        os._exit(0)\n"
         "    import time\n    time.sleep(0.2)\n"
         "except OSError: pass"
+    ),
+    "leave-processor-time": "import os"
+    + _SPENT
+    + "_found(lambda: max(_of_parents(), time.process_time()))",
+    "read-the-counters-of-the-box": (
+        "import glob\npaths = ['/proc/stat', '/proc/loadavg', '/proc/meminfo', '/proc/net/dev',\n"
+        "    *glob.glob('/sys/fs/cgroup/memory*/memory.*usage*'), *glob.glob('/sys/fs/cgroup/*.stat'),\n"
+        "    *glob.glob('/sys/fs/cgroup/cpu*/cpuacct.usage')]\n"
+        "for path in paths:\n    try: open(path).read(1)\n    except OSError: continue\n"
+        "    raise LookupError('an earlier load can be counted')"
+    ),
+    "read-the-clock-of-the-caller": (
+        "import os, time\ntry: time.clock_gettime(~os.getppid() << 3 | 2)\nexcept OSError: pass\n"
+        "else: raise LookupError('an earlier load can be counted')"
     ),
     "leave-shared-memory": (
         _LIBC + "if libc.shmget(0x41495233, 64, 0) != -1: raise LookupError\n"
@@ -185,8 +223,8 @@ for _name, _source in {
         "libc.syscall(add, b'user', b'air-left', b'x', 1, -4)"
     ),
     "leave-a-port-taken": (
-        "import socket\ns = socket.socket()\ns.settimeout(1)\n"
-        "try: s.connect(('127.0.0.1', 47124))\nexcept OSError: pass\nelse: raise LookupError\n"
+        "import socket\ntry:\n    s = socket.socket()\n    s.settimeout(1)\n"
+        "    s.connect(('127.0.0.1', 47124))\nexcept OSError: pass\nelse: raise LookupError\n"
         "try: kept = socket.create_server(('127.0.0.1', 47124))\nexcept OSError: pass\n"
         "import sys\nsys.modules['kept'] = globals().get('kept')"
     ),

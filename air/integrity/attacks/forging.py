@@ -15,10 +15,13 @@ ANCESTORS = """
 import os
 def _ancestors():
     pid, pids = os.getpid(), []
-    while pid > 1:
-        with open(f"/proc/{pid}/stat") as file:
-            pid = int(file.read().rpartition(")")[2].split()[1])
-        pids.append(pid)
+    try:
+        while pid > 1:
+            with open(f"/proc/{pid}/stat") as file:
+                pid = int(file.read().rpartition(")")[2].split()[1])
+            pids.append(pid)
+    except OSError:
+        pids = [os.getppid(), os.getppid() - 1]
     return [pid for pid in pids if pid]
 def _of_a_caller(read):
     error = OSError("there is no caller")
@@ -30,17 +33,20 @@ def _of_a_caller(read):
     raise error
 """
 """Python code that defines two functions with which an attack examines the processes that started it.
-`_ancestors()` returns the ids of the ancestors of this process, the nearest first. `_of_a_caller(read)` calls
-the function `read` with the ids of the nearest two in turn, and returns its first result. It raises OSError
-if both calls fail."""
+`_ancestors()` returns the ids of the ancestors of this process, the nearest first; if `/proc` is closed, the
+id of the parent and a guess. `_of_a_caller(read)` calls the function `read` with the ids of the nearest two
+in turn, and returns its first result. It raises OSError if both calls fail."""
 _WRITE = (
     ANCESTORS
     + """
 def _write():
     paths = ["/grader/result.json", "/workspace/result.json", "result.json", "../result.json"]
     for pid in [os.getpid(), *_ancestors()]:
-        with open(f"/proc/{pid}/cmdline") as file:
-            words = file.read().split("\\0")
+        try:
+            with open(f"/proc/{pid}/cmdline") as file:
+                words = file.read().split("\\0")
+        except OSError:
+            words = []
         paths += [b for a, b in zip(words, words[1:]) if a == "--out"]
     for path in paths:
         try:

@@ -12,11 +12,11 @@ from runner import Limits, Runner
 
 LIMITS = Limits(
     seconds=840,  # below grade_seconds of task.toml
-    cpu_seconds=None,  # a model may need many threads, and all the memory of the box
-    memory_mb=None,
-    open_files=None,
-    processes=None,
-    source_bytes=None,
+    cpu_seconds=None,  # a model may use all cores of the box until then
+    memory_mb=None,  # PyTorch reserves more addresses than memory; the box limits the memory
+    open_files=1024,
+    processes=256,  # threads; below `pids` of task.toml, so that the grader can always start its own
+    source_bytes=1_000_000,
 )
 
 
@@ -24,17 +24,15 @@ def grade(artefact: Path, split: str, seed: int) -> dict[str, float]:
     passages = json.loads((DATA / f"{split}.json").read_text(encoding="utf-8"))
     model, weights = artefact / "model.py", read_bytes(artefact / "model.bin")
     with Runner(model, "load", seed=seed, limits=LIMITS, protocol=predictions) as runner:
-        runner.load()
-        runner.ask(weights)
-        bits = [cost(runner, passage.encode("latin-1")) for passage in passages]
+        bits = [cost(runner, weights, passage.encode("latin-1")) for passage in passages]
     return {"bits_per_byte": math.fsum(bits) / sum(map(len, passages))}
 
 
 def predictions(
     load: Callable[[bytes], Callable[[bytes], list[float]]],
 ) -> Callable[[bytes], bytes]:
-    """Runs in the player: the first request holds the weights. Then an empty one begins a passage, another
-    holds the byte that came; both are answered with the probabilities of the next."""
+    """Runs in the player: the first request holds the weights, the second is empty, and each further one
+    holds the byte that came. All but the first are answered with the probabilities of the next byte."""
     from array import array
 
     predict = None
@@ -45,17 +43,17 @@ def predictions(
         if predict is None:
             predict = load(request)
             return b""
-        if request:
-            context.extend(request)
-        else:
-            context.clear()
+        context.extend(request)
         return array("d", [float(p) for p in predict(bytes(context))]).tobytes()
 
     return answer
 
 
-def cost(runner: Runner, passage: bytes) -> float:
-    """Bits that the model needs for one passage: each byte is told only after it was predicted."""
+def cost(runner: Runner, weights: bytes, passage: bytes) -> float:
+    """Bits that the model needs for one passage: each byte is told only after it was predicted. The model is
+    loaded afresh, so that it learns nothing from the passages before."""
+    runner.load()
+    runner.ask(weights)
     bits, before = [], b""
     for byte in passage:
         chances = array("d", checked(runner.ask(before)))

@@ -63,20 +63,20 @@ async def message(grader: Grader, source: str) -> str:
 
 FIND_GRADER = (
     "import os, socket, sys\n"
-    "PLAYER = open('/proc/%d/stat' % os.getppid()).read().rpartition(')')[2].split()\n"
-    "GRADER = int(PLAYER[1])\n"
+    "def any_other(attempt):\n    for pid in range(2, os.getpid()):\n        try: return attempt(pid)\n"
+    "        except OSError: pass\n    raise OSError('refused')\n"
 )
-"""Agent code is a child of the player, whose parent is the grader."""
+"""Agent code does not find the grader's process id; it is one of those below its own."""
 SPYING = {
     "text": "open('/grader/data/val.txt').read()",
     "text of the test": "open('/grader/data/test.txt').read()",
     "listing": "os.listdir('/grader')",
     "import": "sys.path.insert(0, '/grader'); import runner",
     "result": "open('/grader/result.json', 'w').write('{}')",
-    "memory of the grader": "open('/proc/%d/mem' % GRADER, 'rb').read(1)",
-    "environment of the grader": "open('/proc/%d/environ' % GRADER, 'rb').read()",
-    "files of the grader": "os.listdir('/proc/%d/fd' % GRADER)",
-    "kill the grader": "os.kill(GRADER, 9)",
+    "memory of the grader": "any_other(lambda pid: open('/proc/%d/mem' % pid, 'rb').read(1))",
+    "environment of the grader": "any_other(lambda pid: open('/proc/%d/environ' % pid, 'rb').read())",
+    "files of the grader": "any_other(lambda pid: os.listdir('/proc/%d/fd' % pid))",
+    "kill the grader": "any_other(lambda pid: os.kill(pid, 0))",
     "become root": "os.setuid(0)",
     "start a process": "os.fork()",
     "network": "socket.create_connection(('10.0.0.1', 80), 2)",

@@ -86,19 +86,19 @@ async def test_a_broken_or_cheating_strategy_is_told_so(grader: Grader, name: st
 
 FIND_GRADER = (
     "import os, socket, sys\n"
-    "PLAYER = open('/proc/%d/stat' % os.getppid()).read().rpartition(')')[2].split()\n"
-    "GRADER = int(PLAYER[1])\n"
+    "def any_other(attempt):\n    for pid in range(2, os.getpid()):\n        try: return attempt(pid)\n"
+    "        except OSError: pass\n    raise OSError('refused')\n"
 )
-"""Agent code is a child of the player, whose parent is the grader."""
+"""Agent code does not find the grader's process id; it is one of those below its own."""
 SPYING = {
     "opponents": "open('/grader/opponents.py').read()",
     "seeds": "open('/grader/data/seeds.json').read()",
     "listing": "os.listdir('/grader')",
     "import": "sys.path.insert(0, '/grader'); import opponents",
     "result": "open('/grader/result.json', 'w').write('{}')",
-    "memory of the grader": "open('/proc/%d/mem' % GRADER, 'rb').read(1)",
-    "environment of the grader": "open('/proc/%d/environ' % GRADER, 'rb').read()",
-    "kill the grader": "os.kill(GRADER, 9)",
+    "memory of the grader": "any_other(lambda pid: open('/proc/%d/mem' % pid, 'rb').read(1))",
+    "environment of the grader": "any_other(lambda pid: open('/proc/%d/environ' % pid, 'rb').read())",
+    "kill the grader": "any_other(lambda pid: os.kill(pid, 0))",
     "become root": "os.setuid(0)",
     "start a process": "os.fork()",
     "network": "socket.create_connection(('10.0.0.1', 80), 2)",
@@ -111,14 +111,8 @@ async def test_the_graders_things_are_out_of_reach(grader: Grader) -> None:
 
 
 async def test_the_graders_arguments_do_not_tell_the_split(grader: Grader) -> None:
-    """Every user can read the command lines of all processes; nothing in them is of use."""
-    look = (
-        f"{FIND_GRADER}lines = [open('/proc/%s/cmdline' % pid).read() for pid in os.listdir('/proc') "
-        "if pid.isdigit()]\n"
-        "raise ValueError([line for line in lines if '--split' in line or '\\0val' in line],"
-        " open('/proc/%d/cmdline' % GRADER).read().strip('\\0'))\n"
-    )
-    assert "ValueError: ([], '')" in await message(grader, look)
+    look = f"{FIND_GRADER}any_other(lambda pid: open('/proc/%d/cmdline' % pid).read())\n"
+    assert "OSError: refused" in await message(grader, look)
 
 
 async def test_what_a_strategy_prints_changes_nothing(grader: Grader) -> None:

@@ -134,7 +134,9 @@ async def test_a_program_with_many_validates_is_seen(tmp_path: Path) -> None:
 async def test_scores_told_too_finely_are_seen(tmp_path: Path) -> None:
     root = copied_task(tmp_path, "exec_seconds = 9.0")
     file = root / "titanic" / "task.toml"
-    file.write_text(f"told_step = 0.000001\n{file.read_text()}")
+    text = file.read_text()
+    assert "told_step = 0.01 " in text
+    file.write_text(text.replace("told_step = 0.01 ", "told_step = 0.000001 "))
     names = ["read-the-digits-of-a-score", "read-the-digits-of-a-score-in-the-tools'-format"]
     verdicts = await played(names, "process", tmp_path, task_roots=[root])
     assert set(broken(verdicts)) == set(names)

@@ -76,15 +76,9 @@ async def test_a_strategy_reaches_nothing_of_the_evaluation(grader: Grader, root
 
 
 async def test_no_command_line_tells_a_strategy_the_split(grader: Grader, root: Path) -> None:
-    """Every user can read the command lines of all processes; nothing in them is of use."""
-    source = (
-        "import os\nlines = [open(f'/proc/{pid}/cmdline').read() for pid in os.listdir('/proc') "
-        "if pid.isdigit()]\n"
-        "raise ValueError([line for line in lines if '--split' in line or '\\0val' in line],"
-        " any('evaluator.py' in line for line in lines))\n"
-    )
+    source = "print(open('/proc/1/cmdline').read())\n"
     said = await fault(grader, root, "coin", {"strategy.py": source.encode()})
-    assert "ValueError: ([], True)" in said
+    assert "PermissionError" in said
 
 
 async def test_a_strategy_may_use_numpy(grader: Grader, root: Path) -> None:

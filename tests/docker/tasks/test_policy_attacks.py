@@ -60,9 +60,9 @@ SPYING = {
     "listing": "os.listdir('/grader')",
     "import": "sys.path.insert(0, '/grader'); import maze",
     "result": "open('/grader/result.json', 'w').write('x')",
-    "memory of the grader": "open('/proc/%d/mem' % GRADER, 'rb').read(1)",
-    "environment of the grader": "open('/proc/%d/environ' % GRADER, 'rb').read()",
-    "kill the grader": "os.kill(GRADER, 9)",
+    "memory of the grader": "any_other(lambda pid: open('/proc/%d/mem' % pid, 'rb').read(1))",
+    "environment of the grader": "any_other(lambda pid: open('/proc/%d/environ' % pid, 'rb').read())",
+    "kill the grader": "any_other(lambda pid: os.kill(pid, 0))",
     "become root": "os.setuid(0)",
     "start a process": "os.fork()",
     "network": "socket.create_connection(('10.0.0.1', 80), 2)",
@@ -72,8 +72,9 @@ SPYING = {
 async def test_the_graders_things_are_out_of_reach(grader: Grader) -> None:
     source = (
         "import os, socket, sys\n"
-        "RUNNER = open('/proc/%d/stat' % os.getppid()).read().rpartition(')')[2].split()\n"
-        f"GRADER = int(RUNNER[1])\n{all_of(SPYING)}\n{HONEST}"
+        "def any_other(attempt):\n    for pid in range(2, os.getpid()):\n        try: return attempt(pid)\n"
+        "        except OSError: pass\n    raise OSError('refused')\n"
+        f"{all_of(SPYING)}\n{HONEST}"
     )
     text = await message(grader, tasks.load("gridMaze"), source)
     assert refused(text) == set(SPYING), text

@@ -34,7 +34,8 @@ print(json.dumps(answers))
 """
 """Loads and calls the code of every attempt twice."""
 C = (
-    "import ctypes, os, resource, signal\nlibc = ctypes.CDLL(None, use_errno=True)\nP = os.getppid()\n"
+    "import ctypes, os, resource, signal, socket, time\n"
+    "libc = ctypes.CDLL(None, use_errno=True)\nP = os.getppid()\n"
     "ADD_KEY = {'x86_64': 248, 'aarch64': 217}[os.uname().machine]\n"
 )
 DENIED = {
@@ -57,11 +58,28 @@ DENIED = {
     "a queue": "assert_refused(libc.msgget(7, 0o1666))",
     "a queue with a name": "assert_refused(libc.mq_open(b'/x', 0o102, 0o666, None))",
     "a key of the kernel": "assert_refused(libc.syscall(ADD_KEY, b'user', b'x', b'y', 1, -4))",
+    "counters of its parent": "open('/proc/%d/stat' % P)",
+    "counters of its own": "open('/proc/self/status')",
+    "counters of the machine": "open('/proc/stat')",
+    "the clock of its parent": "time.clock_gettime(~P << 3 | 2)",
+    "the memory of the machine": "assert_refused(libc.sysinfo(ctypes.create_string_buffer(200)))",
+    "the number of a pipe": "os.pipe()",
+    "the number of a socket": "socket.socketpair()",
+    "a socket": "socket.socket()",
+    "calls without a filter": "assert_refused(libc.syscall(425, 1, 0))",
+    "the times of a device": "os.utime('/dev/null')",
+    "a file": "open('x', 'w')",
+    "the times of /tmp": "os.listdir('/tmp')",
     "a file in /tmp": "open('/tmp/x', 'w')",
     "a file in /dev/shm": "open('/dev/shm/x', 'w')",
     "a file in /dev/mqueue": "os.open('/dev/mqueue/x', os.O_CREAT | os.O_RDWR)",
 }
 """What must raise in agent code, by what it would gain."""
+DENIED_BY_LANDLOCK = {
+    "counters of the box": "os.listdir('/sys/fs/cgroup')",
+    "counters of the network": "open('/sys/class/net/lo/statistics/rx_bytes')",
+}
+"""What must raise in addition if the kernel has Landlock."""
 REFUSED = C + (
     "def assert_refused(result):\n"
     "    if result == -1: raise OSError(ctypes.get_errno(), 'refused')\n"
@@ -88,10 +106,18 @@ MEMORY = C + (
 """Memory that no process counts as its own."""
 
 
-async def play(box: Box, attempts: dict[str, tuple[str, dict[str, Any]]]) -> dict[str, list[Any]]:
-    """What the driver says of each attempt; its own end is checked."""
+async def play(
+    box: Box, attempts: dict[str, tuple[str, dict[str, Any]]], *, landlock: bool = True
+) -> dict[str, list[Any]]:
+    """What the driver says of each attempt; its own end is checked. Without `landlock`, the player takes the
+    kernel for one that lacks it."""
     for name in ("grading", "runner", "player"):
-        await box.write(f"/grader/{name}.py", (SHARED / f"{name}.py").read_bytes())
+        text = (SHARED / f"{name}.py").read_text(encoding="utf-8")
+        if not landlock and name == "player":
+            changed = text.replace("= 444, 445, 446", "= 9444, 445, 446")
+            assert changed != text
+            text = changed
+        await box.write(f"/grader/{name}.py", text.encode())
     await box.write("/grader/driver.py", DRIVER.encode())
     await box.write("/grader/attempts.json", json.dumps(attempts).encode())
     result = await box.exec(["python3", "/grader/driver.py"], timeout=600)
@@ -103,10 +129,12 @@ async def play(box: Box, attempts: dict[str, tuple[str, dict[str, Any]]]) -> dic
 @pytest.mark.parametrize("provider", ["docker", "process"])
 async def test_agent_code_is_shut_in(provider: str) -> None:
     spec = tasks.load("gridMaze").grader_spec(provider)  # type: ignore[arg-type]
+    denied = DENIED | DENIED_BY_LANDLOCK
     attempts: dict[str, tuple[str, dict[str, Any]]] = {
-        name: (REFUSED.replace("ATTEMPT", line), {"seconds": 600}) for name, line in DENIED.items()
+        name: (REFUSED.replace("ATTEMPT", line), {"seconds": 600}) for name, line in denied.items()
     }
-    attempts |= {name: (source, {"seconds": 600}) for name, source in STATE.items()}
+    files = {"seconds": 600, "file_mb": 1}
+    attempts |= {name: (source, files) for name, source in STATE.items()}
     if provider == "docker":  # a process box limits nothing but the address space
         attempts["memory"] = (
             MEMORY,
@@ -114,9 +142,22 @@ async def test_agent_code_is_shut_in(provider: str) -> None:
         )
     async with Pool(1) as pool, pool.lease(spec) as box:
         found = await play(box, attempts)
-    assert {name: found[name] for name in DENIED} == dict.fromkeys(DENIED, ["refused"] * 2)
+    assert {name: found[name] for name in denied} == dict.fromkeys(denied, ["refused"] * 2)
     for name in STATE:
         first, second = found[name]
         assert first == second, name
     if provider == "docker":
         assert found["memory"] == ["fault: given.py ended before it was done"]
+
+
+async def test_containers_shut_agent_code_in_without_landlock() -> None:
+    """Modes of files then close all but the counters of the box."""
+    spec = tasks.load("gridMaze").grader_spec("docker")
+    attempts: dict[str, tuple[str, dict[str, Any]]] = {
+        name: (REFUSED.replace("ATTEMPT", line), {"seconds": 600})
+        for name, line in (DENIED | DENIED_BY_LANDLOCK).items()
+    }
+    async with Pool(1) as pool, pool.lease(spec) as box:
+        found = await play(box, attempts, landlock=False)
+    expected = dict.fromkeys(DENIED, ["refused"] * 2)
+    assert found == expected | dict.fromkeys(DENIED_BY_LANDLOCK, ["done"] * 2)

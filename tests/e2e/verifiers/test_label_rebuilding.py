@@ -132,7 +132,9 @@ async def test_without_the_defences_validates_rebuild_labels(
     """So that the other test can fail: the same program, with more validates, and with exact scores."""
     root = copied_task(tmp_path, "exec_seconds = 20.0")
     toml = root / "titanic" / "task.toml"
-    toml.write_text("told_step = 0.0001\n" + toml.read_text())
+    text = toml.read_text()
+    assert "told_step = 0.01 " in text
+    toml.write_text(text.replace("told_step = 0.01 ", "told_step = 0.0001 "))
     trace = await played([root], max_validates=validates)
     gain, reward = gains(trace)
     task = tasks.load("titanic")

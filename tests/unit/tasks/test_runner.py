@@ -7,6 +7,8 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -38,9 +40,15 @@ def code(place: Path, source: str) -> Path:
 def call(tmp_path: Path) -> Call:
     """Answers of `f` in the given source to arguments in turn; the first call loads it afresh."""
 
-    def calls(source: str, *arguments: Any, seed: int = 0, afresh: bool = False) -> list[Any]:
+    def calls(
+        source: str,
+        *arguments: Any,
+        seed: int = 0,
+        afresh: bool = False,
+        limits: Any = RUNNER.USUAL,
+    ) -> list[Any]:
         answers = []
-        with RUNNER.Runner(code(tmp_path, source), "f", seed=seed) as runner:
+        with RUNNER.Runner(code(tmp_path, source), "f", seed=seed, limits=limits) as runner:
             for at, x in enumerate(arguments):
                 if afresh or at == 0:
                     runner.load()
@@ -83,6 +91,50 @@ def test_a_load_knows_nothing_of_the_one_before(call: Call) -> None:
     assert len({pid for _, pid in answers}) == 3
 
 
+COUNTERS = (
+    "import os, resource, socket, sys, time\n"
+    "def tried(read):\n    try: return read()\n    except OSError: return None\n"
+    "def callers():\n    frame, numbers = sys._getframe(), []\n    while frame := frame.f_back:\n"
+    "        own = {k: v for k, v in frame.f_locals.items() if k != 'seed'}\n"
+    "        numbers += [[k, v] for k, v in own.items() if type(v) in (int, float)]\n"
+    "    return numbers\n"
+    "def spent():\n    parent = open('/proc/%d/stat' % os.getppid()).read()\n"
+    "    return parent.rpartition(')')[2].split()[13:15]\n"
+    "def f(x):\n    found = [callers(), tried(spent), list(resource.getrlimit(resource.RLIMIT_CPU)),\n"
+    "        tried(lambda: time.clock_gettime(~os.getppid() << 3 | 2)),\n"
+    "        tried(lambda: os.fstat(os.pipe()[0]).st_ino),\n"
+    "        tried(lambda: socket.socketpair()[0].fileno()), tried(lambda: open('x', 'w').name)]\n"
+    "    while time.process_time() < 0.6: pass\n    return found\n"
+)
+"""What a load could read of the loads before it, each of which uses 0.6 s of processor time."""
+
+
+def test_a_load_reads_no_number_that_an_earlier_one_changes(call: Call) -> None:
+    first, *others = call(COUNTERS, 0, 0, 0, afresh=True)
+    assert others == [first] * 2
+    assert first[2:] == [[5, 6], None, None, None, None]
+
+
+def test_the_graders_arguments_do_not_tell_the_split(tmp_path: Path) -> None:
+    """Every user could read them in /proc where the kernel cannot close it."""
+    shutil.copy(Path(RUNNER.__file__).with_name("grading.py"), tmp_path)
+    (tmp_path / "grade.py").write_text(
+        "import grading, sys\nfrom pathlib import Path\n"
+        "def grade(artefact, split, seed):\n"
+        "    print([Path('/proc/self/cmdline').read_text().strip('\\0')])\n"
+        "    return {}\nsys.exit(grading.run(grade))\n"
+    )
+    arguments = ["--artefact", "x", "--split", "val", "--seed", "1", "--out", str(tmp_path / "out")]
+    said = subprocess.run(
+        [sys.executable, tmp_path / "grade.py", *arguments],
+        env=os.environ | {"AIR_SECOND_UID": "65533"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout == "['']\n"
+
+
 def test_luck_is_seeded_anew_for_every_load(call: Call) -> None:
     source = "import random\ndef f(x):\n    return random.random()\n"
     first = call(source, 0, 0, afresh=True)
@@ -100,19 +152,23 @@ def test_it_works_in_a_folder_of_its_own_that_is_removed(call: Call) -> None:
         "import os, tempfile\nopen('kept', 'w').write('x')\n"
         "def f(x):\n    return [os.getcwd(), tempfile.gettempdir(), os.listdir()]\n"
     )
-    [[here, temporary, files]] = call(source, 0)
+    [[here, temporary, files]] = call(source, 0, limits=Limits(file_mb=1))
     assert here == temporary
     assert files == ["kept"]
     assert not Path(here).exists()
 
 
-def test_limits_are_put_on_agent_code(call: Call) -> None:
+def test_limits_are_put_on_agent_code(tmp_path: Path) -> None:
     source = (
-        "import resource as r\ndef f(x):\n    score = open('/proc/self/oom_score_adj').read()\n"
+        "import os, resource as r\ndef f(x):\n"
         "    names = ['CPU', 'AS', 'FSIZE', 'NOFILE', 'NPROC', 'CORE']\n"
-        "    return [score.strip(), *(r.getrlimit(getattr(r, 'RLIMIT_' + n))[1] for n in names)]\n"
+        "    return [os.getpid(), *(r.getrlimit(getattr(r, 'RLIMIT_' + n))[1] for n in names)]\n"
     )
-    assert call(source, 0) == [["1000", 6, 1 << 30, 1 << 20, 64, 0, 0]]
+    with RUNNER.Runner(code(tmp_path, source), "f", seed=0) as runner:
+        runner.load()
+        pid, *limits = runner.call(0)
+        score = Path(f"/proc/{pid}/oom_score_adj").read_text()
+    assert (score, limits) == ("1000\n", [6, 1 << 30, 0, 64, 0, 0])
 
 
 def test_a_protocol_of_a_tasks_own(tmp_path: Path) -> None:

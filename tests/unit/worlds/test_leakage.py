@@ -36,6 +36,13 @@ def test_the_usual_step_follows_the_scale_and_a_task_can_declare_another() -> No
     assert step_of(titanic.model_copy(update={"told_step": 0.005})) == 0.005
 
 
+@pytest.mark.parametrize("name", tasks.available())
+def test_a_shipped_task_declares_its_step(name: str) -> None:
+    """So it stays the same on a secret split, on which baseline and target are measured again."""
+    task = tasks.load(name)
+    assert task.told_step == step_of(task.model_copy(update={"told_step": None}))
+
+
 @pytest.mark.slow
 async def test_validates_beyond_the_limit_tell_nothing_and_the_end_is_scored(
     make_world: MakeWorld,

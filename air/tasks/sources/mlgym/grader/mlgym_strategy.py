@@ -58,6 +58,7 @@ class Strategy:
             seconds=seconds,
             cpu_seconds=math.ceil(seconds * _CPU_SHARE),
             memory_mb=self._player["memory_mb"] * _ADDRESSES,
+            file_mb=1,  # there is one load, so nothing of it remains
             source_bytes=1_000_000,
         )
         try:
