@@ -147,7 +147,7 @@ MUTANTS = (
     Mutant(
         "graded code has no hold of the player's own socket",
         "tasks/_shared/player.py",
-        "            control.close()  # agent code cannot forge a report\n",
+        "        control.close()  # agent code cannot forge a report\n",
         "",
         (
             "tests/unit/tasks/test_runner.py::test_nothing_but_the_source_and_what_is_asked_is_in_its_reach",

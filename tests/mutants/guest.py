@@ -27,8 +27,8 @@ MUTANTS = (
     Mutant(
         "a timeout kills orphans that dropped their mark",
         "air/sandbox/guest/running_commands.py",
-        "in parts or not any(part.startswith(prefix) for part in parts)",
-        "in parts",
+        "return own in found or not (strict or prefix in found)",
+        "return own in found",
         as_process("a-timeout-kills-the-whole-tree"),
         PROCESS_WORKS,
     ),

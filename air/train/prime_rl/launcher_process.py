@@ -32,6 +32,9 @@ LOOK = 0.5
 MARK = "AIR_PRIME_RL_LAUNCH"
 """An environment variable of the launcher and of all processes that it starts. Its value differs for each
 launcher, so they can be found, also those that have left its process group, as the processes of torchrun."""
+_MOST_BYTES = 8 << 20
+"""Maximum number of bytes that are read of a process's environment. The kernel starts no process with more,
+but a process can declare gigabytes of its memory to be its environment."""
 _TIED = """
 import ctypes, os, signal, sys
 PR_SET_PDEATHSIG = 1
@@ -151,7 +154,9 @@ def marked(mark: str) -> list[int]:
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
             with contextlib.suppress(OSError):
-                if mark.encode() in (folder / "environ").read_bytes().split(b"\0"):
+                with (folder / "environ").open("rb", buffering=0) as file:
+                    entries = file.read(_MOST_BYTES).split(b"\0")
+                if mark.encode() in entries:
                     found.append(int(folder.name))
     return found
 

@@ -54,23 +54,27 @@ async def fault(grader: Grader, root: Path, name: str, files: dict[str, bytes]) 
 SPYING = {
     "what the grader is told": "open('/grader/how.json')",
     "the grader's folder": "os.listdir('/grader')",
-    "the opponent's luck": "open(glob.glob('/workspace/evaluation-*/settings.json')[0])",
-    "the script's workspace": "os.listdir(glob.glob('/workspace/evaluation-*/workspace')[0])",
+    "the opponent's luck": "open(first('/workspace/evaluation-*/settings.json'))",
+    "the script's workspace": "os.listdir(first('/workspace/evaluation-*/workspace'))",
     "the script's environment": "open('/proc/%d/environ' % os.getppid(), 'rb').read()",
     "the end of the script": "os.kill(os.getppid(), 9)",
     "another file to play": "open(os.path.join(sys.path[0], 'x.py'), 'w')",
     "a folder that all share": "open('/tmp/x', 'w')",
     "a process": "os.fork()",
-    "the report": "os.listdir(glob.glob('/workspace/evaluation-*/report')[0])",
+    "the report": "os.listdir(first('/workspace/evaluation-*/report'))",
     "root": "os.setuid(0)",
     "a host service": "socket.create_connection(('10.0.0.1', 80), 2)",
 }
+FIRST = """import glob, os, socket, sys
+def first(pattern):
+    for path in glob.glob(pattern):
+        return path
+    raise PermissionError(f"nothing is seen of {pattern}")
+"""
 
 
 async def test_a_strategy_reaches_nothing_of_the_evaluation(grader: Grader, root: Path) -> None:
-    source = (
-        f"import glob, os, socket, sys\n{all_of(SPYING)}\ndef row_strategy(history): return 1\n"
-    )
+    source = f"{FIRST}{all_of(SPYING)}\ndef row_strategy(history): return 1\n"
     said = await fault(grader, root, "coin", {"strategy.py": source.encode()})
     assert refused(said) == set(SPYING), said
 
