@@ -15,12 +15,12 @@ from air.sandbox.conformance import (
     open_boxes,
     ports,
     read_write,
-    running,
+    running_commands,
     sessions,
 )
 from air.sandbox.contract.box import Box, BoxSpec
 
-USES = (commands, file_transfer, limits, open_boxes, ports, read_write, running, sessions)
+USES = (commands, file_transfer, limits, open_boxes, ports, read_write, running_commands, sessions)
 """Modules of checks of what a box does. Checks of snapshots have boxes of their own."""
 ATTACKS = (attacks, guest_attacks)
 """Modules of checks of what a box withstands. They share other boxes than the checks of `USES`."""

@@ -3,7 +3,7 @@
 `tests/data/recorded_run` is never recorded anew: if a test here fails, air can no longer replay its users'
 runs. The recording has two episodes. In one, a scripted agent writes strategies for the prisoner's dilemma,
 in a process box: a malformed reply, two validates and a submission, graded by `delta = "best"` with the test
-score. In the other, it solves a room of Sokoban.
+score, on the public split. In the other, it solves a room of Sokoban.
 """
 
 from __future__ import annotations
@@ -56,5 +56,5 @@ async def test_the_artefacts_of_an_old_run_earn_the_recorded_reward(run_folder: 
         done = await rescore(trajectory, replayer.grader_of(trajectory), {}, OPTIONS)
     assert done.differences == []
     assert done.equal_scores == done.scores == 4
-    assert done.reward == trajectory.end.reward == pytest.approx(1.09149, abs=1e-5)
+    assert done.reward == trajectory.end.reward == pytest.approx(1.11860, abs=1e-5)
     assert done.terms == trajectory.end.terms

@@ -20,8 +20,8 @@ STANDARD = {"array", "collections", "json", "math", "pathlib", "random", "re", "
 """Modules that read files and compute. None of them connects to a host or starts a program, and what `json`
 reads is not executed."""
 SHARED = {"grading", "table", "runner"}
-"""The modules of `tasks/_shared` that a grader may import. `runner` alone runs an agent's code, as another
-user; see tests/docker/tasks/test_runner_attacks.py."""
+"""The modules of `tasks/_shared` that a grader may import beside those that are examined here, too. `runner`
+alone runs an agent's code, as another user; see tests/docker/tasks/test_runner_attacks.py."""
 EXECUTING = {"eval", "exec", "compile", "__import__"}
 """Built-in functions that execute a text; no import shows them."""
 PLAYABLE = [name for name in tasks.available() if not missing(tasks.load(name))]
@@ -41,9 +41,12 @@ def cache() -> None:
 
 
 def sources(task: TaskSpec) -> list[Path]:
-    """The files that run as the grader, without those of `tasks/_shared`."""
+    """The files that run as the grader, without the modules `SHARED` and the program `player`."""
     own = sorted((task.folder / "grader").glob("*.py"))
-    return own + [path for path in task.shared if path.parent.name != "_shared"]
+    left_out = SHARED | {"player"}
+    return own + [
+        path for path in task.shared if path.parent.name != "_shared" or path.stem not in left_out
+    ]
 
 
 def imported(tree: ast.AST) -> set[str]:

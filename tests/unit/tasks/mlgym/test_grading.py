@@ -440,4 +440,4 @@ async def test_missing_parts_of_a_model_are_told(grader: Grader, root: Path) -> 
     assert "expected five checkpoints, not 4" in said
     files = checkpoints([1.0] * 5)
     del files["src/config.yaml"]
-    assert "there is no *.yaml" in await fault(grader, root, "policy", files)
+    assert "the submission has no file *.yaml" in await fault(grader, root, "policy", files)
