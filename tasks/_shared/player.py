@@ -10,7 +10,7 @@ grader's user, so that agent code can neither trace, signal nor limit them, and 
 frame is one byte that names its kind, four bytes of length, and the data.
 """
 
-# ruff: noqa: PTH101, PTH102, PTH104, PTH106, PTH108, PTH109, PTH112, PTH114, PTH118, PTH123, PTH208
+# ruff: noqa: PTH101, PTH102, PTH104, PTH106, PTH108, PTH109, PTH112, PTH114, PTH118, PTH120, PTH123, PTH208
 # pathlib is not worth its import at every grade.
 import __future__
 
@@ -43,12 +43,14 @@ clock; of execve and execveat; and of pipes, pairs of sockets and sysinfo. The k
 sockets one after another, so that a load could read how many another one has made."""
 REFUSED = {
     "x86_64": (*range(29, 32), 41, *range(64, 72), 101, 132, 220, 235, *range(240, 246), *range(248, 251),
-               261, 280, 310, 311, 319, *range(425, 428), 434, 447),
-    "aarch64": (88, 117, *range(180, 198), 198, 217, 218, 219, 270, 271, 279, *range(425, 428), 434, 447),
+               261, 280, 310, 311, 319, *range(425, 428), 434, *range(444, 448)),
+    "aarch64": (88, 117, *range(180, 199), 217, 218, 219, 270, 271, 279, *range(425, 428), 434,
+                *range(444, 448)),
 }  # fmt: skip
 """By machine: shared memory, semaphores and queues of System V, POSIX queues, keys of the kernel, memory
 without a name, the memory of other processes, sockets, times of files, io_uring (which makes calls that
-no filter sees), and handles of processes. They outlive a load, tell of another one, or evade its limits."""
+no filter sees), handles of processes, and Landlock (whose rules keep removed files for a moment). They
+outlive a load, tell of another one, or evade its limits."""
 PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, FILTER_MODE = 4, 22, 38, 2
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
 """System calls of Landlock, by which a process gives up access to files; the same on all machines."""
@@ -227,6 +229,8 @@ def close_files(settings, place):
 
     /proc and /sys have counters of other processes and of the whole box. Writing is possible only in the
     load's own folder, and not even there if files have no size: they are numbered one after another.
+    A rule keeps its folder for a moment after the load, in which the next one could count it. So with a
+    second user, who cannot write there, the rule names the folder around that of the load.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
@@ -242,7 +246,8 @@ def close_files(settings, place):
     reading += [*sys.path, sys.prefix, sys.base_prefix, *settings["imports"], *CONSTANTS]
     allowed = [(path, READ_FILES) for path in reading]
     allowed += [(path, READ_FILES | WRITE_FILE | TRUNCATE) for path in DEVICES]
-    for path, access in [*allowed, (place, known if files else READ_FILES)]:
+    own = place if settings["user"] is None else os.path.dirname(place)
+    for path, access in [*allowed, (own, known if files else READ_FILES)]:
         try:
             fd = os.open(path, os.O_PATH)
         except OSError:

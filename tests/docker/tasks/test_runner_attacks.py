@@ -66,6 +66,7 @@ DENIED = {
     "the number of a pipe": "os.pipe()",
     "the number of a socket": "socket.socketpair()",
     "a socket": "socket.socket()",
+    "a removed file that is kept": "assert_refused(libc.syscall(444, bytes([1] + [0] * 7), 8, 0))",
     "calls without a filter": "assert_refused(libc.syscall(425, 1, 0))",
     "the times of a device": "os.utime('/dev/null')",
     "a file": "open('x', 'w')",
