@@ -37,7 +37,10 @@ if TYPE_CHECKING:
     from air.sandbox.guest.running_commands import Command
     from air.sandbox.guest.spawn import Starter
 
-USUAL = {"abort", "beat", "exec", "get", "kill", "lease", "mkdir", "reset", "write"}
+USUAL = {
+    *("abort", "beat", "continue", "exec", "get", "kill"),
+    *("lease", "mkdir", "reset", "stop", "write"),
+}
 """The kinds of requests to the guest (air's program in the box) after which a box can still be reset for
 another caller, because the reset can undo or detect all their effects."""
 IDLE = {"abort", "beat", "end", "kill", "lease"}
@@ -207,6 +210,8 @@ class Reuse:
         try:
             if self.reason or self.guest.commands or self.guest.pipes:
                 raise Unfit(self.reason or "a command has not ended")
+            if self.guest.freezer.before is not None:
+                raise Unfit("its processes are stopped")
             self._check_processes()
             self.strays = 0
             sweep(self.prestarted)

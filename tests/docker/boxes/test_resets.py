@@ -70,6 +70,19 @@ async def test_after_a_reset_nothing_of_the_last_program_is_there() -> None:
             assert await box.reset() == "", name
 
 
+@pytest.mark.parametrize("spec", [PLAIN, PRESTARTED], ids=["plain", "prestarted"])
+async def test_a_box_that_was_frozen_and_thawed_can_be_reset(spec: BoxSpec) -> None:
+    async with opened(spec) as box:
+        for _ in range(3):
+            assert (await run(box, "open('a', 'w')")).ok
+            await box.freeze()
+            await box.thaw()
+            assert await box.reset() == ""
+            assert (await run(box, "import os; print(os.listdir())")).text == f"['{SCRIPT}']\n"
+        await box.freeze()
+        assert await box.reset() == "its processes are stopped"
+
+
 TELLING = {
     "a process": (
         "import subprocess; subprocess.Popen(['sleep', '99'], stdout=-3, stderr=-3)",

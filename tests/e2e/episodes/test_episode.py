@@ -293,8 +293,8 @@ async def test_a_task_whose_score_can_be_forged_is_named(
 
 @pytest.mark.docker
 async def test_a_box_that_is_reset_shows_nothing_of_the_episode_before(tmp_path: Path) -> None:
-    """Of three episodes the first two play in one container. The second leaves a process, so the third has
-    a new one."""
+    """Of three episodes, each with a grading, the first two play in one container. The second leaves a
+    process, so the third has a new one."""
     seen: list[list[str]] = []
     marks = "secret.txt /tmp/secret /dev/shm/secret"
     look = f"cut -d' ' -f22 /proc/1/stat; ls {marks} 2>/dev/null; echo x | tee {marks} >/dev/null"
@@ -304,7 +304,7 @@ async def test_a_box_that_is_reset_shows_nothing_of_the_episode_before(tmp_path:
             return f"Look.\n```bash\n{look}\n```"
         seen.append(str(conversation[-1]["content"]).splitlines()[:-1])
         leave = "setsid sleep 1000 >/dev/null 2>&1 &\n" if len(seen) == 2 else ""
-        return f"Done.\n```bash\n{leave}submit\n```"
+        return f"Done.\n```bash\n{leave}echo x > submission.csv\nsubmit\n```"
 
     config = research(
         ["titanic"], "docker", reuse_boxes=True, max_boxes=1, max_turns=3, record_dir=tmp_path
