@@ -74,8 +74,8 @@ def container(
         init=False,
         ipc_mode="private",
         sysctls={f"kernel.{name}": value for name, value in IPC.items()},
-        pids_limit=limits.pids
-        + (2 if spec.prestart else 1),  # the guest, and the Python that it starts in advance
+        # One more for the guest, and one for the Python that it starts in advance.
+        pids_limit=oci_runtime.process_limit(limits.pids + (2 if spec.prestart else 1)),
         nano_cpus=int(limits.cpus * 1e9),
         shm_size=limits.shm_mb * MIB,
         device_requests=_devices(gpus),

@@ -15,11 +15,23 @@ from typing import Any
 from air.errors import ConfigError
 
 SETTING = "AIR_OCI_RUNTIME"
+NATIVE = ("", "runc", "crun")
+"""The OCI runtimes that run a container's processes in this machine's kernel. The empty name is the container
+engine's default runtime."""
+SENTRY_PIDS = 2048
+"""How many processes and threads another runtime may have for itself in a container. gVisor has up to eight
+for each process in the box."""
 
 
 def name() -> str:
     """Returns the name of the OCI runtime to use; empty means the container engine's default."""
     return os.environ.get(SETTING, "")
+
+
+def process_limit(processes: int) -> int:
+    """Returns the container's limit of processes for a box that may have this many. Another runtime's own
+    processes and threads count towards it, so that it is wider there."""
+    return processes if name() in NATIVE else 8 * processes + SENTRY_PIDS
 
 
 async def check() -> None:

@@ -33,6 +33,9 @@ out. Not every container engine can grant it."""
 ROOTS = (0, 1, 3, 4, KILL, SETGID, SETUID, 10)
 """The Linux capabilities of commands that run as root in an open box (`BoxSpec.open`): CHOWN, DAC_OVERRIDE,
 FOWNER, FSETID, KILL, SETGID, SETUID and NET_BIND_SERVICE. They have no effect outside of the box."""
+_FOR_FILES = sum(1 << number for number in (0, 1, 2, 3, 4, 9, 27))
+"""The capabilities, one bit for each, that concern files: Linux takes them away while the user id for files
+is not root's."""
 COMMAND_SCORE, GRADER_SCORE = b"1000", b"500"
 """The values of `oom_score_adj` for commands in an agent's box, and for commands in a grader's box. If memory
 runs out, the kernel kills the processes with the highest value first. The guest (air's program in the box)
@@ -109,9 +112,27 @@ def open_files_of(uid: int, gid: int) -> None:
     """Makes this process open files with the rights of the user id `uid` and the group id `gid`. Raises
     PermissionError if the kernel refuses."""
     for call, ident in ((_LIBC.setfsgid, gid), (_LIBC.setfsuid, uid)):
-        call(ident)
-        if call(ident) != ident:  # `call` returns the former id, never an error
+        if (
+            call(ident) < 0
+        ):  # Linux always returns the former id; gVisor does not have this system call
+            return _act_as(uid, gid)
+        if call(ident) != ident:
             raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+
+def _act_as(uid: int, gid: int) -> None:
+    """Does what `open_files_of` says where the kernel is gVisor: changes the effective ids. The kernel then
+    takes away or adds rights to files as it does on Linux when the ids for files change, but it takes away
+    other capabilities, too: these are added again.
+
+    On Linux, commands of the user `uid` could change this process's scheduling then. gVisor does not
+    schedule by what they set.
+    """
+    prctl(PR_SET_KEEPCAPS, 1)
+    os.setresgid(-1, gid, -1)
+    os.setresuid(-1, uid, -1)
+    held = _permitted()
+    _set_capabilities(held & ~_FOR_FILES if uid else held, held)
 
 
 def limit_capabilities(numbers: Collection[int]) -> None:
@@ -125,11 +146,20 @@ def limit_capabilities(numbers: Collection[int]) -> None:
 def keep_capabilities(numbers: Collection[int]) -> None:
     """Gives up all capabilities of this process except `numbers`. Does not add capabilities that the process
     lacks."""
-    header = (ctypes.c_uint32 * 2)(_VERSION_3, 0)
+    kept = _permitted() & sum(1 << number for number in numbers)
+    _set_capabilities(kept, kept)
+
+
+def _permitted() -> int:
+    """The capabilities that this process may use: bit n is set for the capability n (0 to 31)."""
     sets = (ctypes.c_uint32 * 6)()
-    _call(_LIBC.capget, header, sets)
-    kept = sets[1] & sum(1 << number for number in numbers)
-    _call(_LIBC.capset, header, (ctypes.c_uint32 * 6)(kept, kept, 0, 0, 0, 0))
+    _call(_LIBC.capget, (ctypes.c_uint32 * 2)(_VERSION_3, 0), sets)
+    return sets[1]
+
+
+def _set_capabilities(effective: int, permitted: int) -> None:
+    header = (ctypes.c_uint32 * 2)(_VERSION_3, 0)
+    _call(_LIBC.capset, header, (ctypes.c_uint32 * 6)(effective, permitted, 0, 0, 0, 0))
 
 
 def _call(function: Any, *arguments: Any) -> None:

@@ -25,9 +25,6 @@ _KINDS = {0: "changed", 1: "added", 2: "deleted"}
 _ENGINES = ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/etc/mtab", "/.dockerenv")
 """Paths of files that container engines create in every container. They do not count as changes of the
 container's commands."""
-_NATIVE = ("", "runc", "crun")
-"""The OCI runtimes whose containers write to the layer that the container engine compares with the image, so
-that the engine sees all changes. The empty name is the engine's default runtime."""
 
 
 async def changes(
@@ -58,7 +55,8 @@ def check(image: Mapping[str, Any], folder: str) -> None:
             f"the folder {folder!r} is not an absolute path in normal form",
             remedy="give a path such as /workspace/results, without `..` and without a final `/`",
         )
-    if (runtime := oci_runtime.name()) not in _NATIVE:
+    # Only these runtimes' containers write to the layer that the engine compares with the image.
+    if (runtime := oci_runtime.name()) not in oci_runtime.NATIVE:
         raise ConfigError(
             f"containers of the runtime {runtime!r} hide their changes from the engine",
             where=oci_runtime.SETTING,
