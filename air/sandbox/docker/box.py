@@ -22,6 +22,7 @@ from air.sandbox.docker import (
     archived_snapshots,
     engine,
     engine_support,
+    network_files,
     oci_runtime,
     portable_python,
     snapshot_service,
@@ -46,10 +47,10 @@ from air.sandbox.wire.guest_box import BOUNDS, START_SECONDS, GuestBox, base_env
 from air.sandbox.writable_layer.changes import changes
 from air.sandbox.writable_layer.size_watch import SizeWatch
 
-_MOST_RESTARTS = 2
+_MOST_RESTARTS = 3
 """Maximum number of times that air starts a box again after a failed start. It tries again, with other
-settings, only if the failure showed that the container engine lacks a capability or that the image lacks
-Python."""
+settings, only if the failure showed that the container engine lacks a capability or cannot mount files of
+this machine, or that the image lacks Python."""
 _LACKS = re.compile(r"the box has no (user|group) '[^']*'")
 """Matches an error message of the guest: the image lacks the user or group that should run the box's
 commands. Such a start is not tried again, because it would fail for the same reason."""
@@ -97,6 +98,8 @@ class DockerBox(GuestBox):
                 text = str(error)
                 if engine_support.learn_from_failed_start(text):
                     continue
+                if network_files.learn_from_failed_start(text):
+                    continue
                 if not await portable_python.learn_from_failed_start(spec.image, python, text):
                     raise
         return await cls._begin(spec, run, gpus, await _python(spec, run), image)
@@ -130,7 +133,8 @@ class DockerBox(GuestBox):
         return box
 
     async def _start(self, python: GuestPython | None) -> None:
-        arguments = container(self.spec, self.id, self._run, self._gpus, python)
+        files = await network_files.mounts(self.spec)
+        arguments = container(self.spec, self.id, self._run, self._gpus, python, files)
         arguments["image"] = self.image_digest
         config = {
             "roots": list(self._folders.items()),
