@@ -22,7 +22,6 @@ from air.sandbox.docker import (
     archived_snapshots,
     engine,
     engine_support,
-    network_files,
     oci_runtime,
     portable_python,
     snapshot_service,
@@ -39,7 +38,7 @@ from air.sandbox.docker.container_spec import (
 from air.sandbox.docker.container_stream import AttachedContainer, close_failed_start
 from air.sandbox.docker.engine_errors import TransientStartError
 from air.sandbox.images import usage
-from air.sandbox.network import egress_proxy
+from air.sandbox.network import container_files, egress_proxy
 from air.sandbox.pool.gpu_leases import GpuLease
 from air.sandbox.reuse.settings import reuse
 from air.sandbox.wire.connection import opening
@@ -98,7 +97,7 @@ class DockerBox(GuestBox):
                 text = str(error)
                 if engine_support.learn_from_failed_start(text):
                     continue
-                if network_files.learn_from_failed_start(text):
+                if container_files.learn_from_failed_start(text):
                     continue
                 if not await portable_python.learn_from_failed_start(spec.image, python, text):
                     raise
@@ -133,7 +132,7 @@ class DockerBox(GuestBox):
         return box
 
     async def _start(self, python: GuestPython | None) -> None:
-        files = await network_files.mounts(self.spec)
+        files = await container_files.mounts(self.spec)
         arguments = container(self.spec, self.id, self._run, self._gpus, python, files)
         arguments["image"] = self.image_digest
         config = {

@@ -51,14 +51,14 @@ def container(
     run: str,
     gpus: GpuLease | None = None,
     python: GuestPython | None = None,
-    network_files: Sequence[docker.types.Mount] = (),
+    files: Sequence[docker.types.Mount] = (),
 ) -> dict[str, Any]:
     """Returns the arguments of the Docker SDK's `create_container` for a box called `name`.
 
     `run` is the id of the run of air that starts the box, for the container's labels (empty: the run of this
     process). `gpus` are the GPUs that the box gets (None: no GPUs). `python` is the interpreter that runs the
-    guest, air's program in the box (None: the image's own). `network_files` are the mounts that
-    `network_files.mounts` returns; without them, the engine sets up the box's network.
+    guest, air's program in the box (None: the image's own). `files` are the mounts that
+    `container_files.mounts` returns; without them, the engine sets up the box's network.
     """
     gpus, python = gpus or GpuLease(), python or GuestPython()
     limits, keeps = spec.limits, bool(spec.open and spec.open.keep)
@@ -82,7 +82,7 @@ def container(
         shm_size=limits.shm_mb * MIB,
         device_requests=_devices(gpus),
         tmpfs=_tmpfs(spec),
-        mounts=[*python.mounts, *network_files],
+        mounts=[*python.mounts, *files],
     )
     user, workspace = _user_and_workspace(spec)
     arguments["labels"] |= {ownership.USER_LABEL: user, ownership.WORKSPACE_LABEL: workspace}
@@ -92,7 +92,7 @@ def container(
         "image": spec.image,
         "hostname": "box",
         "user": "0:0",
-        "network_disabled": bool(network_files),
+        "network_disabled": bool(files),
         "entrypoint": [*python.command, *interpreter("python3")[1:]],
         "working_dir": "/" if keeps else home(spec),
         "environment": _environment(spec, gpus),

@@ -18,8 +18,8 @@ from air.sandbox import open_box
 from air.sandbox.conformance.ports import ECHO, echo, output_of, program
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Box, BoxSpec
-from air.sandbox.docker import engine, network_files
-from air.sandbox.network import egress_proxy
+from air.sandbox.docker import engine
+from air.sandbox.network import container_files, egress_proxy
 from air.sandbox.pool.box_pool import Pool
 
 pytestmark = pytest.mark.docker
@@ -329,7 +329,7 @@ async def test_a_box_has_a_loopback_of_its_own_though_the_engine_sets_up_no_netw
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIR_CACHE", str(tmp_path))
-    if not await network_files.mounts(SPEC):
+    if not await container_files.mounts(SPEC):
         pytest.skip("the engine runs no runc by default, or cannot show files to a box")
     for name in ("hosts", "resolv.conf"):  # as a process left them that was killed
         (tmp_path / "network" / name).write_text("")
@@ -361,4 +361,4 @@ async def test_an_engine_that_sees_other_files_sets_the_network_up(
             assert not await _without_network_setup(box)
             done = await box.exec(["python3", "-c", LOOKS], timeout=60)
             assert json.loads(done.text)[1:] == [["lo"], []]
-    assert await network_files.mounts(SPEC) == []
+    assert await container_files.mounts(SPEC) == []

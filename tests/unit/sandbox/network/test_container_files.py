@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from air.sandbox.contract.box import BoxSpec, OpenBox
-from air.sandbox.docker import network_files, oci_runtime, podman
+from air.sandbox.docker import oci_runtime, podman
+from air.sandbox.network import container_files
 
 
 @pytest.mark.parametrize(
@@ -23,7 +24,7 @@ async def test_the_engine_sets_the_network_up_unless_air_can(
 ) -> None:
     for name, value in ({"DOCKER_HOST": "unix:///no/such/engine"} | variables).items():
         monkeypatch.setenv(name, value)
-    assert await network_files.mounts(spec) == []  # and no engine was asked
+    assert await container_files.mounts(spec) == []  # and no engine was asked
 
 
 @pytest.mark.parametrize(
@@ -39,8 +40,8 @@ def test_a_failed_mount_is_learned_once(
     failure: str, known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix:///no/such/engine/{abs(hash(failure))}")
-    assert network_files.learn_from_failed_start(failure) is known
-    assert not network_files.learn_from_failed_start(failure)
+    assert container_files.learn_from_failed_start(failure) is known
+    assert not container_files.learn_from_failed_start(failure)
 
 
 def test_podman_is_not_asked_to_leave_the_network_out() -> None:

@@ -20,13 +20,15 @@ import os
 import stat
 from functools import cache
 from pathlib import Path
-
-from docker.types import Mount
+from typing import TYPE_CHECKING
 
 from air import paths
 from air.errors import MissingError
 from air.sandbox.contract.box import BoxSpec
-from air.sandbox.docker import engine, oci_runtime, podman
+from air.sandbox.docker import oci_runtime, podman
+
+if TYPE_CHECKING:
+    from docker.types import Mount
 
 FILES = {
     "/etc/hosts": "127.0.0.1\tlocalhost\n::1\tip6-localhost ip6-loopback\n",
@@ -48,6 +50,8 @@ from failed starts of boxes."""
 async def mounts(spec: BoxSpec) -> list[Mount]:
     """Returns the mounts of a box whose network the engine need not set up. Returns an empty list if the
     engine must set it up. Raises air's errors if the engine does not answer."""
+    from air.sandbox.docker import engine
+
     host = os.environ.get("DOCKER_HOST", "")
     here = not host or host.startswith("unix://")
     if spec.open or not here or host in _UNABLE or oci_runtime.name() not in ("", "runc"):
@@ -74,6 +78,8 @@ def learn_from_failed_start(failure: str) -> bool:
 def _is_able(_host: str) -> bool:
     """Whether the container engine is a Docker that runs runc by default, and that shows a file of this
     machine to a container as it is. Blocks."""
+    from air.sandbox.docker import engine
+
     with engine.translating("describing itself"):
         client = engine.client()
         info = client.info()
@@ -85,6 +91,8 @@ def _is_able(_host: str) -> bool:
 def _mounts() -> list[Mount]:
     """Writes air's files if they are not there, and returns their mounts. Returns an empty list if they
     cannot be written."""
+    from docker.types import Mount
+
     try:
         folder = paths.cache().absolute() / _FOLDER
         sources = {target: folder / Path(target).name for target in FILES}
@@ -101,7 +109,7 @@ def _mounts() -> list[Mount]:
 def _write(path: Path, text: str) -> None:
     """Makes sure that the file at `path` has the content `text` and that everybody may read it."""
     with contextlib.suppress(FileNotFoundError):
-        if path.read_text() == text and stat.S_IMODE(path.stat().st_mode) == _FOR_ALL:
+        if path.read_bytes() == text.encode() and stat.S_IMODE(path.stat().st_mode) == _FOR_ALL:
             return
     paths.write_whole(path, text.encode())
     path.chmod(_FOR_ALL)  # whatever the umask is
