@@ -38,7 +38,7 @@ from air.sandbox.docker.container_spec import (
 from air.sandbox.docker.container_stream import AttachedContainer, close_failed_start
 from air.sandbox.docker.engine_errors import TransientStartError
 from air.sandbox.images import usage
-from air.sandbox.network import egress_proxy
+from air.sandbox.network import container_files, egress_proxy
 from air.sandbox.pool.gpu_leases import GpuLease
 from air.sandbox.reuse.settings import reuse
 from air.sandbox.wire.connection import opening
@@ -46,10 +46,10 @@ from air.sandbox.wire.guest_box import BOUNDS, START_SECONDS, GuestBox, base_env
 from air.sandbox.writable_layer.changes import changes
 from air.sandbox.writable_layer.size_watch import SizeWatch
 
-_MOST_RESTARTS = 2
+_MOST_RESTARTS = 3
 """Maximum number of times that air starts a box again after a failed start. It tries again, with other
-settings, only if the failure showed that the container engine lacks a capability or that the image lacks
-Python."""
+settings, only if the failure showed that the container engine lacks a capability or cannot mount files of
+this machine, or that the image lacks Python."""
 _LACKS = re.compile(r"the box has no (user|group) '[^']*'")
 """Matches an error message of the guest: the image lacks the user or group that should run the box's
 commands. Such a start is not tried again, because it would fail for the same reason."""
@@ -97,6 +97,8 @@ class DockerBox(GuestBox):
                 text = str(error)
                 if engine_support.learn_from_failed_start(text):
                     continue
+                if container_files.learn_from_failed_start(text):
+                    continue
                 if not await portable_python.learn_from_failed_start(spec.image, python, text):
                     raise
         return await cls._begin(spec, run, gpus, await _python(spec, run), image)
@@ -130,7 +132,8 @@ class DockerBox(GuestBox):
         return box
 
     async def _start(self, python: GuestPython | None) -> None:
-        arguments = container(self.spec, self.id, self._run, self._gpus, python)
+        files = await container_files.mounts(self.spec)
+        arguments = container(self.spec, self.id, self._run, self._gpus, python, files)
         arguments["image"] = self.image_digest
         config = {
             "roots": list(self._folders.items()),

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import posixpath
 import resource
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import docker
@@ -51,12 +51,14 @@ def container(
     run: str,
     gpus: GpuLease | None = None,
     python: GuestPython | None = None,
+    files: Sequence[docker.types.Mount] = (),
 ) -> dict[str, Any]:
     """Returns the arguments of the Docker SDK's `create_container` for a box called `name`.
 
     `run` is the id of the run of air that starts the box, for the container's labels (empty: the run of this
     process). `gpus` are the GPUs that the box gets (None: no GPUs). `python` is the interpreter that runs the
-    guest, air's program in the box (None: the image's own).
+    guest, air's program in the box (None: the image's own). `files` are the mounts that
+    `container_files.mounts` returns; without them, the engine sets up the box's network.
     """
     gpus, python = gpus or GpuLease(), python or GuestPython()
     limits, keeps = spec.limits, bool(spec.open and spec.open.keep)
@@ -80,7 +82,7 @@ def container(
         shm_size=limits.shm_mb * MIB,
         device_requests=_devices(gpus),
         tmpfs=_tmpfs(spec),
-        mounts=list(python.mounts),
+        mounts=[*python.mounts, *files],
     )
     user, workspace = _user_and_workspace(spec)
     arguments["labels"] |= {ownership.USER_LABEL: user, ownership.WORKSPACE_LABEL: workspace}
@@ -90,6 +92,7 @@ def container(
         "image": spec.image,
         "hostname": "box",
         "user": "0:0",
+        "network_disabled": bool(files),
         "entrypoint": [*python.command, *interpreter("python3")[1:]],
         "working_dir": "/" if keeps else home(spec),
         "environment": _environment(spec, gpus),

@@ -38,6 +38,7 @@ def adapted(arguments: dict[str, Any]) -> dict[str, Any]:
     tmpfs = {folder: _options(options, user) for folder, options in folders.items()}
     if host.get("ReadonlyRootfs"):  # Podman would make these folders writable, without a limit
         tmpfs = dict.fromkeys(("/run", "/var/tmp"), _READ_ONLY) | tmpfs
+    arguments = {key: value for key, value in arguments.items() if key != "network_disabled"}
     added = [*(host.get("CapAdd") or []), *(["CHOWN"] if folders else [])]
     return arguments | {"host_config": host | {"Tmpfs": tmpfs, "CapAdd": added}}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import secrets
 import socket
 import time
@@ -18,7 +19,7 @@ from air.sandbox.conformance.ports import ECHO, echo, output_of, program
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Box, BoxSpec
 from air.sandbox.docker import engine
-from air.sandbox.network import egress_proxy
+from air.sandbox.network import container_files, egress_proxy
 from air.sandbox.pool.box_pool import Pool
 
 pytestmark = pytest.mark.docker
@@ -305,3 +306,59 @@ async def test_a_box_that_closes_frees_what_was_open(site: Site) -> None:
 
 def _open_descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
+
+
+LOOKS = """
+import json, os, socket
+server = socket.create_server(("127.0.0.1", 0))
+socket.create_connection(("localhost", server.getsockname()[1])).close()
+try:
+    found = socket.getaddrinfo("example.org", 80)
+except OSError:
+    found = []
+print(json.dumps([os.readlink("/proc/self/ns/net"), os.listdir("/sys/class/net"), found]))
+"""
+
+
+async def _without_network_setup(box: Box) -> bool:
+    """Whether the engine left out the set-up of a box's network."""
+    return not (await engine.inspected(box.id))["NetworkSettings"]["SandboxKey"]
+
+
+async def test_a_box_has_a_loopback_of_its_own_though_the_engine_sets_up_no_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIR_CACHE", str(tmp_path))
+    if not await container_files.mounts(SPEC):
+        pytest.skip("the engine runs no runc by default, or cannot show files to a box")
+    for name in ("hosts", "resolv.conf"):  # as a process left them that was killed
+        (tmp_path / "network" / name).write_text("")
+        (tmp_path / "network" / name).chmod(0o600)
+    namespaces = {os.readlink("/proc/self/ns/net")}  # noqa: PTH115
+    async with await open_box(SPEC, run=RUN) as one, await open_box(SPEC, run=RUN) as other:
+        for box in (one, other):
+            assert await _without_network_setup(box)
+            done = await box.exec(["python3", "-c", LOOKS], timeout=60)
+            namespace, interfaces, found = json.loads(done.text)
+            assert (interfaces, found) == (["lo"], [])
+            namespaces.add(namespace)
+            changed = await box.exec("echo 127.0.0.1 other >> /etc/hosts", timeout=60)
+            assert changed.code != 0
+    assert len(namespaces) == 3
+    assert "other" not in (tmp_path / "network" / "hosts").read_text()
+
+
+async def test_an_engine_that_sees_other_files_sets_the_network_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    socket_of_engine = (os.environ.get("DOCKER_HOST") or "unix:///run/docker.sock")[7:]
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/../{tmp_path.name}/engine")  # not known
+    (tmp_path / "engine").symlink_to(socket_of_engine)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AIR_CACHE", "/proc/self/cwd/cache")  # each process has its own
+    for _ in range(2):
+        async with await open_box(SPEC, run=RUN) as box:
+            assert not await _without_network_setup(box)
+            done = await box.exec(["python3", "-c", LOOKS], timeout=60)
+            assert json.loads(done.text)[1:] == [["lo"], []]
+    assert await container_files.mounts(SPEC) == []
