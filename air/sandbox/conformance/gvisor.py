@@ -42,6 +42,7 @@ _NAMES = {
         "shared-memory-does-not-outlive-its-process",
     ),
     "gVisor's own threads count as processes, and its own work as work of the box": (
+        "a-fork-bomb-is-bounded",  # it ends the box
         "cpu-is-bounded",
         "there-are-no-more-processes-than-allowed",
         "with-no-process-left-files-are-still-served",

@@ -132,9 +132,6 @@ class DockerBox(GuestBox):
         return box
 
     async def _start(self, python: GuestPython | None) -> None:
-        files = await container_files.mounts(self.spec)
-        arguments = container(self.spec, self.id, self._run, self._gpus, python, files)
-        arguments["image"] = self.image_digest
         config = {
             "roots": list(self._folders.items()),
             "remove": None,
@@ -146,8 +143,11 @@ class DockerBox(GuestBox):
             "env": (egress_proxy.environment() if self.spec.network else {}) | base_env(self.spec),
         }
         config |= reuse(self.spec, self._folders)
-        self._connection = await self._attached.start(arguments, opening(config))
-        ready = await self._connection.ready(seconds=START_SECONDS)
+        async with container_files.mounts(self.spec, self.id) as files:
+            arguments = container(self.spec, self.id, self._run, self._gpus, python, files)
+            arguments["image"] = self.image_digest
+            self._connection = await self._attached.start(arguments, opening(config))
+            ready = await self._connection.ready(seconds=START_SECONDS)
         self.shell = ready["shell"]
         self._made, self._real_home = ready.get("made", []), ready.get("workspace", "")
         if self.keeps:

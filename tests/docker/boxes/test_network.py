@@ -316,7 +316,10 @@ try:
     found = socket.getaddrinfo("example.org", 80)
 except OSError:
     found = []
-print(json.dumps([os.readlink("/proc/self/ns/net"), os.listdir("/sys/class/net"), found]))
+names = [os.readlink("/proc/self/ns/net")]
+for path in ("/etc/hosts", "/etc/resolv.conf"):
+    names.append(str(os.stat(path)[1:3]))  # number and device
+print(json.dumps([names, os.listdir("/sys/class/net"), found]))
 """
 
 
@@ -329,23 +332,38 @@ async def test_a_box_has_a_loopback_of_its_own_though_the_engine_sets_up_no_netw
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIR_CACHE", str(tmp_path))
-    if not await container_files.mounts(SPEC):
-        pytest.skip("the engine runs no runc by default, or cannot show files to a box")
-    for name in ("hosts", "resolv.conf"):  # as a process left them that was killed
-        (tmp_path / "network" / name).write_text("")
-        (tmp_path / "network" / name).chmod(0o600)
-    namespaces = {os.readlink("/proc/self/ns/net")}  # noqa: PTH115
+    async with container_files.mounts(SPEC, "none") as files:
+        if not files:
+            pytest.skip("the engine runs no runc by default, or cannot show files to a box")
+    names: list[str] = []
     async with await open_box(SPEC, run=RUN) as one, await open_box(SPEC, run=RUN) as other:
         for box in (one, other):
             assert await _without_network_setup(box)
             done = await box.exec(["python3", "-c", LOOKS], timeout=60)
-            namespace, interfaces, found = json.loads(done.text)
+            own, interfaces, found = json.loads(done.text)
             assert (interfaces, found) == (["lo"], [])
-            namespaces.add(namespace)
+            names += own
             changed = await box.exec("echo 127.0.0.1 other >> /etc/hosts", timeout=60)
             assert changed.code != 0
-    assert len(namespaces) == 3
-    assert "other" not in (tmp_path / "network" / "hosts").read_text()
+    assert len(set(names)) == 6, "no two boxes share a network or a file"
+    assert os.readlink("/proc/self/ns/net") not in names  # noqa: PTH115
+    assert list((tmp_path / "network").iterdir()) == []
+
+
+async def test_files_that_a_killed_process_left_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIR_CACHE", str(tmp_path))
+    left, starting = (tmp_path / "network" / name for name in ("air-left", "air-starting"))
+    for folder in (left, starting):
+        folder.mkdir(parents=True)
+        (folder / "hosts").write_text("")
+    os.utime(left, (0, 0))
+    async with container_files.mounts(SPEC, "air-mine") as files:
+        if not files:
+            pytest.skip("the engine runs no runc by default, or cannot show files to a box")
+        assert not left.exists()
+        assert starting.exists()
 
 
 async def test_an_engine_that_sees_other_files_sets_the_network_up(
@@ -361,4 +379,5 @@ async def test_an_engine_that_sees_other_files_sets_the_network_up(
             assert not await _without_network_setup(box)
             done = await box.exec(["python3", "-c", LOOKS], timeout=60)
             assert json.loads(done.text)[1:] == [["lo"], []]
-    assert await container_files.mounts(SPEC) == []
+    async with container_files.mounts(SPEC, "none") as files:
+        assert files == []

@@ -24,7 +24,8 @@ async def test_the_engine_sets_the_network_up_unless_air_can(
 ) -> None:
     for name, value in ({"DOCKER_HOST": "unix:///no/such/engine"} | variables).items():
         monkeypatch.setenv(name, value)
-    assert await container_files.mounts(spec) == []  # and no engine was asked
+    async with container_files.mounts(spec, "none") as files:
+        assert files == []  # and no engine was asked
 
 
 @pytest.mark.parametrize(
