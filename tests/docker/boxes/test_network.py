@@ -8,6 +8,7 @@ import json
 import os
 import secrets
 import socket
+import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -366,12 +367,20 @@ async def test_files_that_a_killed_process_left_are_removed(
         assert starting.exists()
 
 
+@pytest.fixture
+def unknown_engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The engine by an address that this process has not used before."""
+    known = (os.environ.get("DOCKER_HOST") or "unix:///run/docker.sock").removeprefix("unix://")
+    with tempfile.TemporaryDirectory() as folder:  # `tmp_path` is too long for a socket
+        Path(folder, "engine").symlink_to(known)
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{folder}/engine")
+        yield
+
+
+@pytest.mark.usefixtures("unknown_engine")
 async def test_an_engine_that_sees_other_files_sets_the_network_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    socket_of_engine = (os.environ.get("DOCKER_HOST") or "unix:///run/docker.sock")[7:]
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/../{tmp_path.name}/engine")  # not known
-    (tmp_path / "engine").symlink_to(socket_of_engine)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AIR_CACHE", "/proc/self/cwd/cache")  # each process has its own
     for _ in range(2):
