@@ -414,7 +414,7 @@ def _start(control: socket.socket, folder: str, limits: Limits) -> "subprocess.P
             "-c",
             PLAYER.read_text(encoding="utf-8"),
         ],  # -I would ignore PYTHONHASHSEED
-        stdin=control,
+        stdin=control.fileno(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         cwd=folder,
