@@ -74,20 +74,23 @@ async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
         from air.integrity.attack import FAMILIES
         from air.integrity.attacks import ATTACKS, BOX_ATTACKS
         from air.integrity.battery import Battery, attack_boxes
+        from air.integrity.served_boxes import ATTACKS as SERVED_ATTACKS
+        from air.integrity.served_boxes import attack_server
         from air.integrity.tools_and_checkers import PART_ATTACKS
         from air.integrity.tools_and_checkers.battery import PartBattery
 
     attacks = [one for one in ATTACKS if _chosen(args.only, one.name, one.family)]
     on_boxes = [one for one in BOX_ATTACKS if _chosen(args.only, one[1].name, one[0])]
     on_parts = [one for one in PART_ATTACKS if _chosen(args.only, one.name, one.family)]
-    if not attacks and not on_boxes and not on_parts:
+    on_server = [one for one in SERVED_ATTACKS if _chosen(args.only, one.name, one.family)]
+    if not attacks and not on_boxes and not on_parts and not on_server:
         raise ConfigError(
             f"there is no attack and no family with this name: {', '.join(args.only)}",
             where="--only",
             remedy=f"families: {', '.join(FAMILIES)}; a report (--report FILE) lists the attacks",
         )
     each = sum(1 if one.once else len(ids) for one in attacks)
-    progress = Progress(each + len(on_boxes) + len(on_parts))
+    progress = Progress(each + len(on_boxes) + len(on_parts) + len(on_server))
     with tempfile.TemporaryDirectory(suffix="-air-attacks") as folder:
         battery = Battery(
             ids,
@@ -107,6 +110,7 @@ async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
                 await attack_boxes(on_boxes, args.provider, args.at_once, progress)
                 parts = PartBattery(on_parts, args.provider, args.at_once, on_verdict=progress)
                 await parts.run(Path(folder) / "parts")
+                await attack_server(on_server, args.provider, Path(folder) / "server", progress)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or not task.cancelling():  # not by the user
