@@ -60,7 +60,7 @@ class Served:
 
     async def program(self, code: str, language: str = "bash", **fields: Any) -> dict[str, Any]:
         """Runs a program through SandboxFusion's interface, and returns the answer."""
-        body = {"language": language, "code": code, "run_timeout": 10, **fields}
+        body = {"language": language, "code": code, "run_timeout": 60, **fields}
         answer = await self.send("POST", "/run_code", json=body)
         return {"http": answer.status, **json.loads(answer.body)}
 
@@ -68,7 +68,7 @@ class Served:
         """Runs a command through E2B's interface, and returns the answer, a stream if it is not refused."""
         process = {"cmd": "bash", "args": ["-c", command]}
         message = json.dumps({"process": process, "stdin": False, **fields}).encode()
-        kind = {"Content-Type": "application/connect+json", "Connect-Timeout-Ms": "20000"}
+        kind = {"Content-Type": "application/connect+json", "Connect-Timeout-Ms": "10000"}
         return await self.send(
             "POST",
             "/process.Process/Start",
@@ -262,7 +262,7 @@ def _program(name: str, family: Family, aim: str, code: str) -> None:
     """Adds an attack by a program which the server must call `Failed`, and none of its own failures."""
 
     async def attempt(served: Served) -> str:
-        said = await served.program(code)
+        said = await served.program(code, run_timeout=3)
         fair = said["http"] == 200 and said["status"] in ("Success", "Failed")
         large = len(json.dumps(said)) > _LARGEST_ANSWER
         return "the answer is not bounded" if large else "" if fair else f"{said!r:.200}"
