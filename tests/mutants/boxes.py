@@ -48,7 +48,7 @@ MUTANTS = (
     Mutant(
         "processes are limited",
         "air/sandbox/docker/container_spec.py",
-        "pids_limit=limits.pids\n        + (2 if spec.prestart else 1),",
+        "pids_limit=oci_runtime.process_limit(limits.pids + (2 if spec.prestart else 1)),",
         "pids_limit=-1,",
         in_docker("there-are-no-more-processes-than-allowed"),
         DOCKER_WORKS,

@@ -22,6 +22,14 @@ def test_a_runtime_that_the_engine_lacks_is_named_with_those_that_it_has() -> No
     assert judge_runtime("runc", INFO).state == "ok"
 
 
+def test_another_runtime_has_processes_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("", "runc", "crun"):
+        monkeypatch.setenv(oci_runtime.SETTING, name)
+        assert oci_runtime.process_limit(129) == 129
+    monkeypatch.setenv(oci_runtime.SETTING, "runsc")
+    assert oci_runtime.process_limit(129) > 8 * 129
+
+
 @pytest.mark.parametrize(
     ("settings", "word"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -343,3 +344,41 @@ async def test_a_pool_removes_what_dead_processes_left_when_it_opens() -> None:
     await asyncio.to_thread(folder.mkdir)
     async with Pool(1):
         assert not await asyncio.to_thread(folder.exists)
+
+
+ACTS = """
+import json, os, sys
+from air.sandbox.guest import users
+
+def able():
+    row = next(row for row in open("/proc/self/status") if row.startswith("CapEff"))
+    try:
+        os.close(os.open(sys.argv[1], os.O_RDONLY))
+        return [int(row.split()[1], 16), True]
+    except PermissionError:
+        return [int(row.split()[1], 16), False]
+
+users.become_guest(1000, users.ROOTS)
+found = []
+for switch in (users.open_files_of, users._act_as):
+    for ident in (1000, 0, 1000):
+        switch(ident, ident)
+        found.append(able())
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_where_linux_has_no_ids_for_files_the_effective_ids_give_the_same_rights(
+    tmp_path: Path,
+) -> None:
+    """gVisor has no ids for files. There, both ways must give a process the same capabilities and the same
+    access to files."""
+    hidden = tmp_path / "hidden"
+    hidden.touch(0o600)
+    done = subprocess.run(
+        [sys.executable, "-c", ACTS, str(hidden)], capture_output=True, text=True, check=True
+    )
+    found = json.loads(done.stdout)
+    assert found[:3] == found[3:]
+    assert [opened for _, opened in found[:3]] == [False, True, False]
